@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,16 +211,28 @@ def unnamed_index(settings: Settings) -> str | None:
 
 def reachable_indexes(settings: Settings) -> list[str]:
     """Return the names of the indexes under the home; where a server is named, of those that lie there."""
-    names, url = index_names(settings), settings.services.qdrant
-    return [name for name in names if not url or _url_of(settings.indexes / name / MANIFEST) == url]
+    return [name for name, _ in _reachable(settings)]
 
 
-def _url_of(path: Path) -> str | None:
-    """Return the server that a manifest names; None for none, and for a damaged manifest."""
-    try:
-        return read_manifest(path).store.get("url")
-    except BioragError:
-        return None
+def by_size(settings: Settings) -> list[str]:
+    """Return the names of the reachable indexes, the most snippets first and the packaged corpus last.
+
+    The first that can be opened is asked where a request to a server of several indexes names none.
+    """
+    sizes = {name: manifest.snippets if manifest else 0 for name, manifest in _reachable(settings)}
+    return sorted(sizes, key=lambda name: (name == DEMO, -sizes[name], name))
+
+
+def _reachable(settings: Settings) -> Iterator[tuple[str, Manifest | None]]:
+    """Yield the reachable indexes by name with their manifests; None for a damaged one."""
+    url = settings.services.qdrant
+    for name in index_names(settings):
+        try:
+            manifest = read_manifest(settings.indexes / name / MANIFEST)
+        except BioragError:
+            manifest = None
+        if not url or (manifest and manifest.store.get("url") == url):
+            yield name, manifest
 
 
 def name_for(corpus: Sequence[str], settings: Settings) -> str:

@@ -242,7 +242,7 @@ def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
 
 def test_an_emptied_index_is_no_choice_of_the_page(run, papers, tiny_encoder, tmp_path):
     from biorag.api.session import Session
-    from biorag.faces.server.session_pool import SessionPool
+    from biorag.faces.session_pool import SessionPool
 
     for name in ("full", "emptied"):
         done(run("index", papers / "words.md", "--encoder", tiny_encoder, "--name", name, "--json"))

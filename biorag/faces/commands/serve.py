@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from biorag.faces.server.options import ServeOptions
 
 TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
+OPENED = Flags("name", "encoder", "qdrant")  # without a name all indexes are served
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Serving:
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
 
     def options(self, others: bool) -> ServeOptions:
-        """Return the server's options; with `others` the page has all indexes."""
+        """Return the server's options; with `others` it has all indexes."""
         from biorag.faces.server.options import ServeOptions
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
@@ -46,15 +47,13 @@ class Serving:
 
 @expanded
 def serve(
-    settings: Annotated[
-        Settings, Flags("name", "encoder", "qdrant"), options.RANKING, options.GENERATOR, options.ANSWER
-    ],
+    settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR, options.ANSWER],
     serving: Annotated[Serving, "Server"],
 ) -> None:
     """Serve a page, a JSON API and an OpenAI-compatible API over your indexes, until Ctrl-C.
 
-    The page is at the address that is printed, the API under /api (described at /openapi.json), chat completions under
-    /v1. The page lets you choose among all indexes; with --name it has that one alone. Without --token only this
+    The page is at the address that is printed, the API under /api (described at /openapi.json), chat completions and
+    responses under /v1, where a model is an index. With --name there is that index alone. Without --token only this
     machine is answered.
 
     Examples:
@@ -89,24 +88,24 @@ def serve(
 
 
 def _chosen(settings: Settings) -> Settings:
-    """Return settings that name no index with that of the APIs, and say which: the usual one, else the first."""
-    from biorag.indexes.store import reachable_indexes, unnamed_index
+    """Return settings that name no index with the one that is asked where a request names none, and say which."""
+    from biorag.faces.session_pool import first_of
+    from biorag.indexes.store import reachable_indexes
 
-    names = reachable_indexes(settings)
-    if len(names) < 2:
+    if len(reachable_indexes(settings)) < 2:
         return with_index(settings)
-    settings = settings.replace(name=unnamed_index(settings) or names[0])
-    asked = f"the APIs ask {settings.index.name!r}: choose another with --name"
-    show.err.print(f"The page has all {len(names)} indexes; {asked}", soft_wrap=True)
+    settings = settings.replace(name=first_of(settings))
+    show.err.print(f"Index {settings.index.name!r} is asked where a request names none", soft_wrap=True)
     return settings
 
 
 @expanded
-def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
-    """Serve an index to assistants by the Model Context Protocol, on standard input and output.
+def mcp(settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
+    """Serve your indexes to assistants by the Model Context Protocol, on standard input and output.
 
     An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its
-    tools only read. They search, show snippets, answer questions, judge claims, cite, and describe the index.
+    tools only read. They search, show snippets, answer questions, judge claims, cite, and describe the indexes. With
+    --name they have that index alone.
 
     Examples:
 
@@ -116,13 +115,17 @@ def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GE
     """
     from biorag.api.session import Session
     from biorag.faces.mcp_server.server import build_server
+    from biorag.faces.session_pool import SessionPool
 
     with redirect_stdout(sys.stderr):  # standard output is the protocol's
-        session = Session(settings, eager=True)
-        server = build_server(session)
+        named = is_named(settings)
+        session = Session(settings if named else _chosen(settings), eager=True)
+        pool = SessionPool(session, others=not named)
+        server = build_server(pool)
 
     def stop(number: int, frame: object) -> None:
         """End at once: the SDK reads standard input in a thread, which waits until its other end is closed."""
+        pool.close_idle(0)
         session.close()
         os._exit(128 + number)
 
@@ -130,3 +133,4 @@ def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GE
         signal.signal(number, stop)
     with session:
         server.run("stdio")
+        pool.close_idle(0)

@@ -1,4 +1,4 @@
-"""The MCP server: tools over one open index, read-only, with errors of one line."""
+"""The MCP server: tools over open indexes, read-only, with errors of one line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError, without_commands
 from biorag.faces.mcp_server.tools import QUOTED, Tools
+from biorag.faces.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
 from biorag.utils.text import has_control, showable
 
@@ -28,7 +29,8 @@ try:
 except ImportError as error:  # the package is missing, or of a version before 2
     raise MissingError("the Model Context Protocol needs mcp 2 or later: run pip install 'biorag[mcp]'") from error
 
-INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with citations that were checked.
+INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, or from another that list_indexes names, with
+citations that were checked.
 Search or ask first; then get_snippet shows a whole snippet and cite its reference. verify_claim says what the evidence
 says of a sentence, not whether it is true; weigh shows the studies for and against one. {QUOTED} Nothing here is
 medical advice."""
@@ -72,20 +74,22 @@ class ToolServer(MCPServer[Any]):
             raise
 
 
-def build_server(session: Session) -> MCPServer[Any]:
-    """Return the server of a session: `run("stdio")`, or mount its `streamable_http_app()` and run `session_manager`.
+def build_server(sessions: Session | SessionPool) -> MCPServer[Any]:
+    """Return the server of a session, or of a pool of them.
 
-    A server has one session manager, which runs once: build a server for each application.
+    `run("stdio")`, or mount its `streamable_http_app()` and run `session_manager`, which runs once: build a server for
+    each application.
     """
+    pool = sessions if isinstance(sessions, SessionPool) else SessionPool(sessions, others=False)
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a client's mistakes fill no log
     server = ToolServer(
         "biorag",
         title="biorag",
         description="Biomedical questions answered from PubMed evidence",
-        instructions=INSTRUCTIONS.format(name=session.name),
+        instructions=INSTRUCTIONS.format(name=pool.first.name),
         version=version("biorag"),
     )
-    tools = Tools(session)
+    tools = Tools(pool)
     titles: dict[Callable[..., Any], str] = {
         tools.search: "Search the evidence",
         tools.get_snippet: "Show a snippet",
@@ -93,7 +97,8 @@ def build_server(session: Session) -> MCPServer[Any]:
         tools.verify_claim: "Judge a claim",
         tools.weigh: "Weigh a claim",
         tools.cite: "Cite snippets",
-        tools.index_info: "Describe the index",
+        tools.index_info: "Describe an index",
+        tools.list_indexes: "List the indexes",
     }
     for tool, title in titles.items():
         hints = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": False}

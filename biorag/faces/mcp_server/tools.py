@@ -1,4 +1,4 @@
-"""The tools of the MCP server: each is one call of the session, with bounded arguments and the JSON of `--json`."""
+"""The tools of the MCP server: each is one call of a session, with bounded arguments and the JSON of `--json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from biorag.api.results import written
-from biorag.api.session import Session
+from biorag.faces.session_pool import SessionPool
 from biorag.indexes.fields import SAMPLE, field_counts
 from biorag.indexes.reading import stored_snippets
 from biorag.registries import OUTPUTS, TERMINAL
@@ -64,27 +64,38 @@ ReferenceFormat = Annotated[
         json_schema_extra={"enum": [name for name in OUTPUTS if name != TERMINAL]},
     ),
 ]
+IndexName = Annotated[
+    str, Field(max_length=300, description="Index, one of list_indexes; empty for the one that it lists first.")
+]
 
 
 class Tools:
-    """The tools over a session; threads may call them.
+    """The tools over a pool of sessions; threads may call them.
 
     Each raises a `BioragError`, one sentence, if an argument cannot be used, a snippet is missing, or a service fails.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
 
     def search(
-        self, query: Query, k: HitCount = None, filter: Condition = "", exclude_pmid: Pmids = None, mode: Mode = None
+        self,
+        query: Query,
+        k: HitCount = None,
+        filter: Condition = "",
+        exclude_pmid: Pmids = None,
+        mode: Mode = None,
+        index: IndexName = "",
     ) -> Json:
         """Find the snippets that are relevant to a query, best first, with their ids, PMIDs and facts."""
-        result = self._session.search(query, filter=filter, exclude_pmid=exclude_pmid or (), k=k, mode=mode)
+        with self._pool.lend(index) as session:
+            result = session.search(query, filter=filter, exclude_pmid=exclude_pmid or (), k=k, mode=mode)
         return quoting(result.to_json())
 
-    def get_snippet(self, id: SnippetId, mark: Marked = "") -> Json:
+    def get_snippet(self, id: SnippetId, mark: Marked = "", index: IndexName = "") -> Json:
         """Return whole snippets by id or PMID, with their reference and the known facts of the study."""
-        return quoting(self._session.show(id).to_json(mark))
+        with self._pool.lend(index) as session:
+            return quoting(session.show(id).to_json(mark))
 
     def ask(
         self,
@@ -95,54 +106,74 @@ class Tools:
         exclude_pmid: Pmids = None,
         include_retracted: bool = False,
         answer_anyway: bool = False,
+        index: IndexName = "",
     ) -> Json:
         """Answer a question from the evidence, each sentence checked against it.
 
         `include_retracted` admits retracted articles as evidence; `answer_anyway` answers even if the index is too
         unlikely to hold an answer.
         """
-        answer = self._session.ask(
-            question,
-            options=options or {},
-            filter=filter,
-            exclude_pmid=exclude_pmid or (),
-            k=k,
-            include_retracted=include_retracted or None,
-            answer_anyway=answer_anyway or None,
-        )
+        with self._pool.lend(index) as session:
+            answer = session.ask(
+                question,
+                options=options or {},
+                filter=filter,
+                exclude_pmid=exclude_pmid or (),
+                k=k,
+                include_retracted=include_retracted or None,
+                answer_anyway=answer_anyway or None,
+            )
         return quoting(answer.to_json())
 
-    def verify_claim(self, claim: Claim, snippet: JudgedBy = "", filter: Condition = "") -> Json:
+    def verify_claim(self, claim: Claim, snippet: JudgedBy = "", filter: Condition = "", index: IndexName = "") -> Json:
         """Judge a claim by the evidence: supported, contradicted, unsupported or unsure, and by which sentences.
 
         A verdict says what the snippets at hand say; a supported claim need not be true. Unsure is what a judge leans
         to, but not enough; `probability` is its own, of whether the evidence supports, contradicts or does neither.
         """
-        return quoting(self._session.verify(claim, snippet=snippet or None, filter=filter).to_json())
+        with self._pool.lend(index) as session:
+            return quoting(session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 
-    def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", exclude_pmid: Pmids = None) -> Json:
+    def weigh(
+        self,
+        claim: Claim,
+        k: HitCount = None,
+        filter: Condition = "",
+        exclude_pmid: Pmids = None,
+        index: IndexName = "",
+    ) -> Json:
         """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
 
         The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
         Retracted studies are marked and not counted. Show both sides: a count is no vote.
         """
-        return quoting(self._session.weigh(claim, filter=filter, exclude_pmid=exclude_pmid or (), k=k).to_json())
+        with self._pool.lend(index) as session:
+            return quoting(session.weigh(claim, filter=filter, exclude_pmid=exclude_pmid or (), k=k).to_json())
 
-    def cite(self, ids: SnippetIds, format: ReferenceFormat = "vancouver") -> Json:
+    def cite(self, ids: SnippetIds, format: ReferenceFormat = "vancouver", index: IndexName = "") -> Json:
         """Return the references of snippets, numbered in the order of their ids, in a format of references."""
-        snippets = [snippet for id in ids for snippet in self._session.show(id)]
+        with self._pool.lend(index) as session:
+            snippets = [snippet for id in ids for snippet in session.show(id)]
         text = written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(snippets, 1)])
         return quoting({"format": format, "ids": [snippet.id for snippet in snippets], "text": text})
 
-    def index_info(self) -> Json:
-        """Describe the index: snippets, sources, encoder, and the fields to filter by with their commonest values."""
-        info = self._session.info()
-        with self._session.stored() as (index, _):
-            counts = field_counts(islice(stored_snippets(index), SAMPLE))
+    def index_info(self, index: IndexName = "") -> Json:
+        """Describe an index: snippets, sources, encoder, and the fields to filter by with their commonest values."""
+        with self._pool.lend(index) as session:
+            info = session.info()
+            with session.stored() as (opened, _):
+                counts = field_counts(islice(stored_snippets(opened), SAMPLE))
         fields = [count.to_json() for count in counts]
         sources = [{"name": source["name"], "snippets": source["snippets"]} for source in info["sources"]]
         described = {"encoder": info["encoder"]["id"], "sources": sources, "fields": fields}
         return quoting({**{name: info[name] for name in FACTS}, **described})
+
+    def list_indexes(self) -> Json:
+        """List the indexes that the other tools can be given, with their snippets; the first is the default."""
+        first = self._pool.first.name
+        listed = sorted(self._pool.listed(), key=lambda each: each.name != first)
+        indexes = [{"name": each.name, "snippets": each.snippets, "updated": each.updated} for each in listed]
+        return quoting({"indexes": indexes})
 
 
 def quoting(values: Json) -> Json:

@@ -1,4 +1,4 @@
-"""The application: routes over an open index, and a page over those beside it, behind the guard."""
+"""The application: a page and APIs over an open index and those beside it, behind the guard."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from biorag.faces.server.api import api_router
 from biorag.faces.server.asking import WorkQueue
 from biorag.faces.server.faults import MCP, RefusedError, error_response
 from biorag.faces.server.guards import Doorkeeper, Guard, is_page
-from biorag.faces.server.openai import openai_router
+from biorag.faces.server.openai.router import openai_router
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.pages import Pages, page, page_routes
-from biorag.faces.server.session_pool import SessionPool
+from biorag.faces.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
 from biorag.utils.versions import installed_versions
 
@@ -42,7 +42,8 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     # Questions may wait minutes for a generator; searches and pages do not wait behind them.
     answering, searching = (WorkQueue(options.threads, options.queue) for _ in range(2))
     doorkeeper = Doorkeeper(options.token)
-    tools, pool = _tools(session), SessionPool(session, options.others)
+    pool = SessionPool(session, options.others)
+    tools = _tools(pool)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -63,7 +64,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
         redirect_slashes=False,
     )
     app.include_router(api_router(pool, answering, searching))
-    app.include_router(openai_router(pool, answering))
+    app.include_router(openai_router(pool, answering, searching))
     app.router.routes.extend(page_routes(Pages(pool, answering, searching, doorkeeper.asks), doorkeeper))
     if tools is not None:
         from mcp.server.transport_security import TransportSecuritySettings
@@ -83,19 +84,20 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
 
 
 async def _sweep(pool: SessionPool) -> None:
-    """Close indexes that nobody asks any more, until cancelled."""
+    """Close indexes that nobody asks any more, and take in those that can be opened again, until cancelled."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         await asyncio.to_thread(pool.close_idle)
+        await asyncio.to_thread(pool.check_again)
 
 
-def _tools(session: Session) -> MCPServer[Any] | None:
+def _tools(pool: SessionPool) -> MCPServer[Any] | None:
     """Return the MCP server; None if its package is not installed."""
     if find_spec("mcp") is None:
         return None
     from biorag.faces.mcp_server.server import build_server
 
-    return build_server(session)
+    return build_server(pool)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -104,7 +104,7 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
 
 
 def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
-    asked = dict(body)
+    asked = body.arguments()
     after, said = asked.pop("after"), asked.pop("said")
     if not after:
         return session.ask(**asked, on_text=grow)

@@ -20,6 +20,7 @@ Earlier = Annotated[str, StringConstraints(max_length=LONGEST_QUESTION)]
 Pmid = Annotated[int, Field(ge=1, le=10**12)]
 Option = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+IndexName = Annotated[str, Field(max_length=300, description="Index, one of /v1/models; empty for the default.")]
 Condition = Annotated[str, StringConstraints(max_length=1000)]
 Conditions = Annotated[
     list[Condition] | Condition, Field(max_length=1000, description="Conditions, as --filter takes them.")
@@ -31,9 +32,14 @@ B = TypeVar("B", bound=BaseModel)
 
 
 class _Body(BaseModel):
-    """A body whose fields are arguments of one of the session's methods; unknown fields are refused."""
+    """A body whose other fields than `index` are arguments of a session's method; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+    index: IndexName = ""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the session's method."""
+        return {name: value for name, value in self if name != "index"}
 
 
 class RankedBody(_Body):

@@ -31,7 +31,7 @@ class ServeOptions:
     body_seconds: float = 20.0  # for its body to arrive
     write_seconds: float = 30.0  # for a client to take each part of a response
     logins: int = 10  # attempts a minute of each client
-    others: bool = False  # whether the page has the home's other indexes too
+    others: bool = False  # whether the home's other indexes are served too
 
     def __post_init__(self) -> None:
         if not self.token and not is_loopback_name(self.host):

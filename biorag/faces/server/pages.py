@@ -32,7 +32,7 @@ from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, questi
 from biorag.faces.server.bodies import CONDITIONS, WeighBody, ask_body, form_fields, weigh_body
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
-from biorag.faces.server.session_pool import SessionPool
+from biorag.faces.session_pool import SessionPool
 from biorag.indexes.reading import Overview, overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import source_line, telling_types
@@ -230,7 +230,7 @@ class Pages:
 
     def _weighed(self, fields: Mapping[str, str], body: WeighBody, _: object) -> Weighing:
         with self._lending(fields)() as session:
-            return session.weigh(**dict(body)).weighing
+            return session.weigh(**body.arguments()).weighing
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""

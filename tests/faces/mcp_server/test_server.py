@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from mcp import Client
 from biorag.api.session import Session
 from biorag.faces.mcp_server.server import build_server
 from biorag.faces.mcp_server.tools import QUOTED
+from biorag.faces.session_pool import SessionPool
+from biorag.indexes.catalogue import rename_index
 from biorag.settings.settings import Settings
 from tests.cli import done, environment, invoke, succeeded, with_exports
 
-NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
+NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info", "list_indexes"}
 CLAIM = "Aspirin lowers fever and relieves pain."
 
 
@@ -142,6 +145,26 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
     assert value(references)["text"].count("@") == 2
     first = succeeded(invoke("search", "aspirin fever", "-k", 1, "--format", "bibtex", home=home)).stdout
     assert value(references)["text"].startswith(first.rstrip())
+
+
+def test_the_tools_ask_the_index_that_is_named(session, home, tmp_path, run):
+    other = Settings.of(home=shutil.copytree(home, tmp_path / "two", symlinks=True), name="default", reader="none")
+    rename_index(other, "renamed")
+    shutil.copytree(home / "indexes" / "default", other.indexes / "default")
+    with Session(other) as first:
+        listed, found, shown, missing = called(
+            build_server(SessionPool(first, others=True)),
+            ("list_indexes", {}),
+            ("search", {"query": "aspirin", "k": 1, "index": "renamed"}),
+            ("index_info", {"index": "renamed"}),
+            ("get_snippet", {"id": "s0", "index": "nowhere"}),
+        )
+    facts = run("info", "default")
+    row = {"snippets": facts["snippets"], "updated": facts["updated"]}
+    assert value(listed)["indexes"] == [{"name": "default", **row}, {"name": "renamed", **row}]
+    assert value(found)["hits"][0]["id"] == run("search", "aspirin", "-k", 1)["hits"][0]["id"]
+    assert value(shown)["name"] == "renamed"
+    assert refusal(missing) == "there is no index 'nowhere' here: choose one of default, renamed"
 
 
 @pytest.mark.parametrize(

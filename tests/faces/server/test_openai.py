@@ -1,4 +1,4 @@
-"""Chat completions, by OpenAI's own client against `biorag serve` in a process of its own."""
+"""Chat completions and responses, by OpenAI's own client against `biorag serve` in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import re
 import pytest
 
 from biorag.api.results import AnswerResult
-from biorag.faces.server.openai import text_of
+from biorag.api.session import Session
+from biorag.errors import ServiceError
+from biorag.faces.server.openai.messages import text_of
 from biorag.types import CheckedSentence, Question, Verdict
 from biorag.utils.files import json_text
 from tests.faces.server.conftest import QUESTION, client_of, serving
@@ -17,42 +19,110 @@ openai = pytest.importorskip("openai", reason="the package openai is not install
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
 
 
-@pytest.fixture(scope="module")
-def served(demo_home):
-    with serving(demo_home) as process:
-        yield process
+ANSWERED = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    return openai.OpenAI(base_url=f"{served.url}v1", api_key="unused", max_retries=0)
+def client(demo_home):
+    """OpenAI's client of a server with the indexes `default` and `inhalers`."""
+    with serving(demo_home, name=None) as served:
+        yield openai.OpenAI(base_url=f"{served.url}v1", api_key="unused", max_retries=0)
 
 
-def test_a_completion_is_the_answer(client, session):
+def timeless(document):
+    return {**json.loads(json_text(document)), "timings_ms": {}}
+
+
+def test_a_completion_is_the_answer_and_ends_with_its_references(client, session):
     completion = client.chat.completions.create(model="biorag/default", messages=MESSAGES)
     answer = session.ask(QUESTION)
-    message = completion.choices[0].message
-    assert message.content == str(answer)
-    assert completion.choices[0].finish_reason == "stop"
-    document, expected = completion.model_extra["biorag"], json.loads(json_text(answer.to_json()))
-    assert {**document, "timings_ms": {}} == {**expected, "timings_ms": {}}
+    assert completion.choices[0].message.content == (
+        f"{answer}\n\nReferences:\n[1] Isoniazid neuropathy and pyridoxine."
+    )
+    assert (completion.choices[0].finish_reason, completion.model) == ("stop", "default")
+    assert timeless(completion.model_extra["biorag"]) == timeless(answer.to_json())
 
 
-def test_a_stream_gives_the_same_text(client, session):
-    whole = client.chat.completions.create(model="x", messages=MESSAGES).choices[0].message
-    chunks = list(client.chat.completions.create(model="x", messages=MESSAGES, stream=True))
+def test_a_reference_is_the_whole_citation(client):
+    asked = [{"role": "user", "content": "Does hoarseness occur with inhalers?"}]
+    text = client.chat.completions.create(model="inhalers", messages=asked).choices[0].message.content
+    assert text.splitlines()[-1].startswith("[1] Haas M")
+    assert "Airway Letters. 2016" in text.splitlines()[-1]
+
+
+def test_a_stream_gives_the_same_text(client):
+    whole = client.chat.completions.create(model="biorag", messages=MESSAGES).choices[0].message
+    chunks = list(client.chat.completions.create(model="", messages=MESSAGES, stream=True))
     deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
-    text = "".join(delta.content or "" for delta in deltas)
-    assert text == whole.content
+    assert "".join(delta.content or "" for delta in deltas) == whole.content
     assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
+
+
+def test_a_response_is_the_same_answer_whole_and_in_events(client, session):
+    text = text_of(session.ask(QUESTION))
+    response = client.responses.create(model="default", input=QUESTION, instructions="Be brief.")
+    assert (response.output_text, response.status, response.error) == (text, "completed", None)
+    assert timeless(response.model_extra["biorag"]) == timeless(session.ask(QUESTION).to_json())
+    events = list(client.responses.create(model="default", input=ANSWERED, stream=True))
+    assert [event.type.removeprefix("response.") for event in events] == [
+        *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),
+        *("output_text.done", "content_part.done", "output_item.done", "completed"),
+    ]
+    assert [event.sequence_number for event in events] == list(range(9))
+    assert "".join(event.delta for event in events if event.type.endswith(".delta")) == text
+    assert events[-1].response.output_text == text
+    with client.responses.stream(model="default", input=QUESTION) as stream:
+        assert stream.get_final_response().output_text == text
+
+
+def test_a_response_follows_the_output_of_the_last(client):
+    first = client.responses.create(model="default", input=QUESTION)
+    turns = [*ANSWERED, *(item.model_dump() for item in first.output), {"type": "reasoning", "id": "r", "summary": []}]
+    follow = client.responses.create(model="default", input=[*turns, {"role": "user", "content": "and in pregnancy?"}])
+    assert re.fullmatch(r"and in pregnancy\? \(pyridoxine .*isoniazid\)", follow.model_extra["biorag"]["question"])
+    with pytest.raises(openai.BadRequestError, match="send the earlier messages in 'input'") as refused:
+        client.responses.create(model="default", input="and in pregnancy?", previous_response_id=first.id)
+    assert (refused.value.param, refused.value.code) == ("previous_response_id", "unsupported_parameter")
+
+
+def test_a_model_is_an_index(client):
+    models = client.models.list().data
+    assert [model.id for model in models] == ["default", "inhalers"]
+    assert all(model.created > 1_700_000_000 for model in models)
+    assert client.models.retrieve("biorag/inhalers").id == "inhalers"
+    asked = client.chat.completions.create(model="inhalers", messages=MESSAGES)
+    assert asked.model == "inhalers"
+    assert {hit["id"].partition("_")[0] for hit in asked.model_extra["biorag"]["hits"]} == {"inhaler"}
+    calls = (
+        lambda: client.models.retrieve("pubmed"),
+        lambda: client.chat.completions.create(model="pubmed", messages=MESSAGES, stream=True),
+        lambda: client.responses.create(model="biorag/pubmed", input=QUESTION),
+    )
+    for call in calls:
+        with pytest.raises(openai.NotFoundError, match="choose one of default, inhalers") as missing:
+            call()
+        assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
 
 
 def test_a_fault_is_an_error_of_the_client(client):
     with pytest.raises(openai.BadRequestError, match="role 'user' asks anything"):
-        client.chat.completions.create(model="x", messages=[{"role": "system", "content": "x"}])
+        client.chat.completions.create(model="default", messages=[{"role": "system", "content": "x"}])
     with pytest.raises(openai.UnprocessableEntityError, match="messages"):
-        client.chat.completions.create(model="x", messages=[])
-    assert [model.id for model in client.models.list()] == ["biorag/default"]
+        client.chat.completions.create(model="default", messages=[])
+    with pytest.raises(openai.UnprocessableEntityError, match="input"):
+        client.responses.create(model="default", input="")
+
+
+def test_a_fault_while_streaming_is_raised_by_the_client(session, monkeypatch):
+    def failing(*_, **__):
+        raise ServiceError("the generator failed: start it again")
+
+    monkeypatch.setattr(Session, "ask", failing)
+    with client_of(session) as client:
+        for path, body in (("chat/completions", {"messages": MESSAGES}), ("responses", {"input": QUESTION})):
+            events = client.post(f"/v1/{path}", json={**body, "stream": True}).text.split("\n\n")
+            error = json.loads(events[-2].partition("data: ")[2])["error"]
+            assert (error["message"], error["type"]) == ("the generator failed: start it again", "server_error")
 
 
 def test_parts_of_a_message_are_its_text(session):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -16,8 +17,11 @@ from biorag.api.session import Session
 from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.faces.server.guards import CLIENTS, RateLimiter
 from biorag.faces.server.options import ServeOptions
-from biorag.faces.server.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool
+from biorag.faces.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool, first_of
 from biorag.indexes.catalogue import rename_index
+from biorag.indexes.manifest import MANIFEST
+from biorag.indexes.shard_files import SHARD
+from biorag.indexes.store import by_size
 from biorag.settings.sources import load_settings
 from biorag.utils.locks import DirectoryLock
 from tests.cli import failed, invoke
@@ -131,6 +135,35 @@ def test_other_indexes_are_opened_when_they_are_asked_and_closed_again(many_home
             SessionPool(first, others=False).lend("inhalers").__enter__()
 
 
+def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog):
+    home = shutil.copytree(demo_home, tmp_path / "home", symlinks=True)
+    indexes = home / "indexes"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        for name, store in (("away", {"kind": "qdrant", "url": url}), ("torn", {"kind": "edge"}), ("demo", {})):
+            shutil.copytree(indexes / "inhalers", indexes / name)
+            manifest = json.loads((indexes / name / MANIFEST).read_text())
+            changes = {"name": name, "store": store or manifest["store"], "snippets": 10_000}
+            (indexes / name / MANIFEST).write_text(json.dumps({**manifest, **changes}))
+        shutil.rmtree(indexes / "torn" / SHARD)
+        settings = load_settings({"home": home}, None)
+        assert by_size(settings) == ["away", "torn", "default", "inhalers", "demo"]
+        assert first_of(settings) == "default"
+        with Session(settings.replace(name="default")) as first:
+            pool = SessionPool(first, others=True)
+            said = [record.getMessage() for record in caplog.records]
+            assert pool.names() == ["default", "demo", "inhalers"]
+            assert [line.partition(":")[0] for line in said] == [
+                "index 'away' is left out",
+                "index 'torn' is left out",
+            ]
+            assert url in said[0]
+            shutil.copytree(indexes / "inhalers" / SHARD, indexes / "torn" / SHARD)
+            pool.check_again()
+            assert pool.names() == ["default", "demo", "inhalers", "torn"]
+
+
 def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session):
     with client_of(session, others=True) as client:
         home = client.get("/").text
@@ -144,7 +177,22 @@ def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session
         answer = client.get("/ask", params={"index": "inhalers", "question": "Does hoarseness occur?"}).text
         assert "Haas M · 2016 · Airway Letters · Observational study" in answer
         assert '<a href="/ask?index=default&amp;question=Does+hoarseness+occur%3F">default</a>' in answer
-        assert client.get("/api/info").json()["name"] == "default", "the APIs ask the first"
+        assert client.get("/api/info").json()["name"] == "default"
+        assert client.get("/api/info", params={"index": "inhalers"}).json()["snippets"] == 5
+        found = client.post("/api/search", json={"query": "hoarseness", "index": "inhalers"}).json()
+        assert found["hits"][0]["id"] == "inhaler_3"
+        claim = {"claim": "Hoarseness occurs.", "index": "inhalers"}
+        assert client.post("/api/verify", json=claim).json()["claim"] == claim["claim"]
+        assert client.post("/api/weigh", json=claim).status_code == 200
+        answer = client.post("/api/ask", json={"question": "Does hoarseness occur?", "index": "inhalers"}).json()
+        assert {hit["id"].partition("_")[0] for hit in answer["hits"]} == {"inhaler"}
+        missing = [
+            client.get("/api/show", params={"id": "x", "index": "nowhere"}),
+            client.post("/api/ask", json={"question": "x", "index": "nowhere"}),
+        ]
+        for reply in missing:
+            sentence = "there is no index 'nowhere' here: choose one of default, inhalers"
+            assert (reply.status_code, reply.json()) == (404, {"error": sentence})
         lost = client.get("/ask", params={"index": "nowhere", "question": "x"})
         assert (lost.status_code, "There is no index &#39;nowhere&#39; here" in lost.text) == (404, True)
     with client_of(session) as client:

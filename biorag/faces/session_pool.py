@@ -1,7 +1,8 @@
-"""The indexes of the page: one stays open; others of its home are opened when they are asked, and closed again."""
+"""The indexes of a server: one stays open; others of its home are opened when they are asked, and closed again."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,12 +10,31 @@ from dataclasses import dataclass
 from threading import Lock
 
 from biorag.api.session import Session
-from biorag.errors import MissingError
-from biorag.indexes.catalogue import DAMAGED, IndexSummary, summaries
-from biorag.indexes.store import reachable_indexes
+from biorag.engine import open_stored
+from biorag.errors import BioragError, MissingError
+from biorag.indexes.catalogue import IndexSummary, summaries
+from biorag.indexes.store import by_size, reachable_indexes
+from biorag.settings.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
 MOST_OPEN = 3  # besides the one that stays open
+
+
+def fault_of(settings: Settings, name: str) -> BioragError | None:
+    """Return why an index cannot be opened; None if it can."""
+    try:
+        with open_stored(settings.replace(name=name)):
+            return None
+    except BioragError as error:
+        return error
+
+
+def first_of(settings: Settings) -> str | None:
+    """Return the index that is asked where none is named: the largest that can be opened; None if there is none."""
+    names = by_size(settings)
+    return next((name for name in names if fault_of(settings, name) is None), next(iter(names), None))
 
 
 @dataclass(slots=True)
@@ -25,31 +45,48 @@ class _Opened:
 
 
 class SessionPool:
-    """Lends open indexes: the first, and with `others` those of its home too, which share its models."""
+    """Lends open indexes: the first, and with `others` those of its home too, which share its models.
+
+    The others are opened once to see whether they can be; of one that cannot the log says why, and it is left out.
+    """
 
     def __init__(self, first: Session, others: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.first = first
         self._others, self._clock = others, clock
         self._opened: dict[str, _Opened] = {}
         self._lock = Lock()
+        self._left_out: set[str] = set()
+        if others:
+            self._check(set(reachable_indexes(first.settings)) - {first.name})
 
     def names(self) -> list[str]:
-        """Return the names of the indexes, without those that are empty."""
-        if not self._others:
-            return [self.first.name]
-        empty = {each.name for each in summaries(self.first.settings) if each.snippets == 0} - {self.first.name}
-        return [name for name in reachable_indexes(self.first.settings) if name not in empty]
+        """Return the names of the indexes that can be asked, without those that are empty."""
+        return [each.name for each in self.listed()]
 
     def listed(self) -> list[IndexSummary]:
         """Return the indexes that can be asked, by name; nothing is opened."""
-        names = self.names()
-        return [each for each in summaries(self.first.settings) if each.name in names and each.state != DAMAGED]
+        settings, first = self.first.settings, self.first.name
+        names = set(reachable_indexes(settings)) - self._left_out if self._others else set()
+        return [each for each in summaries(settings) if each.name == first or (each.name in names and each.snippets)]
+
+    def check_again(self) -> None:
+        """Take in what was left out and can be opened now: its server is back, or its writer has finished."""
+        self._check(set(self._left_out))
+
+    def _check(self, names: set[str]) -> None:
+        for name in sorted(names):
+            error = fault_of(self.first.settings, name)
+            if error is None:
+                self._left_out.discard(name)
+            elif name not in self._left_out:
+                self._left_out.add(name)
+                logger.warning("index %r is left out: %s", name, error)
 
     @contextmanager
     def lend(self, name: str = "") -> Iterator[Session]:
         """Lend an open index, by default the first.
 
-        Raises `MissingError` if there is none of this name; else as `Session` does.
+        Raises `MissingError` naming the others if there is none of this name; else as `Session` does.
         """
         if name in ("", self.first.name):
             yield self.first

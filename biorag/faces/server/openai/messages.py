@@ -1,0 +1,130 @@
+"""What OpenAI's two interfaces share: messages as a question, an answer as text, a model as an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import BaseModel, Field
+
+from biorag.api.results import AnswerResult
+from biorag.errors import BioragError, UsageError
+from biorag.faces.chat.followups import is_follow_up, with_topic_of
+from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
+from biorag.faces.server.faults import RefusedError
+from biorag.faces.session_pool import SessionPool
+from biorag.references.formats import citation
+from biorag.references.reference import reference_of
+from biorag.utils.text import showable
+
+Json = dict[str, Any]
+ModelName = Annotated[str, Field(max_length=512, description="An index; empty or `biorag` for the default one.")]
+OWNER = "biorag"
+REFERENCES = "\n\nReferences:\n"
+
+
+class ContentPart(BaseModel):
+    """A part of a message's content."""
+
+    type: Annotated[str, Field(max_length=64)]
+    text: str = ""
+
+
+class Message(BaseModel):
+    """A message of a conversation; without a role an item that is none, such as a call of a tool."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function", ""] = ""
+    content: str | list[ContentPart] | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of the message, joined."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type.endswith("text"))
+        return self.content or ""
+
+
+class Reply(Protocol):
+    """How an interface writes an answer: in one document, or as events of a stream."""
+
+    def document(self, answer: AnswerResult) -> Json:
+        """Return an answer as one document; `biorag` in it is the document of `biorag ask --json`."""
+
+    def begun(self) -> Iterator[str]:
+        """Yield the events before there is an answer."""
+
+    def ended(self, answer: AnswerResult) -> Iterator[str]:
+        """Yield the events of an answer."""
+
+    def failed(self, error: BioragError) -> Iterator[str]:
+        """Yield the events of an error."""
+
+
+def event(values: Json, name: str = "") -> str:
+    """Return a server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(values, ensure_ascii=False)}\n\n"
+
+
+def question_of(messages: Sequence[Message]) -> AskBody:
+    """Return the last user's message as a question, which may follow those before it.
+
+    Raises `UsageError` if there is none, or it is too long.
+    """
+    asked = _said(messages, "user")
+    text = next(iter(asked), "")
+    if not text.strip():
+        raise UsageError("no message of the role 'user' asks anything: send one that does")
+    if len(text) > LONGEST_QUESTION:
+        raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
+    searched = ""
+    for earlier in reversed(asked[1:]):
+        question = earlier[:LONGEST_QUESTION]
+        searched = with_topic_of(searched, question) if searched and is_follow_up(question) else question
+    said = next(iter(_said(messages, "assistant")), "").partition(REFERENCES)[0]
+    values = {"question": text, "after": searched[:LONGEST_QUESTION], "said": said[:LONGEST_QUESTION]}
+    return validated(AskBody, values)
+
+
+def _said(messages: Sequence[Message], role: str) -> list[str]:
+    """Return the texts of a role, the last first."""
+    return [message.text for message in reversed(messages) if message.role == role]
+
+
+def text_of(answer: AnswerResult) -> str:
+    """Return an answer's text with its marks, as `str()` gives it, and the references that it cites.
+
+    Without a text its notes.
+    """
+    text = showable(str(answer)) or "\n".join(answer.notes) or "The evidence gives no answer."
+    cited = {one.n for one in answer.citations}
+    lines = [f"[{hit.rank}] {citation(reference_of(hit.snippet))}" for hit in answer.hits if hit.rank in cited]
+    return text + REFERENCES + showable("\n".join(lines)) if lines else text
+
+
+def models_of(pool: SessionPool) -> list[Json]:
+    """Return the models: the indexes that can be asked, the default one first."""
+    listed = sorted(pool.listed(), key=lambda each: each.name != pool.first.name)
+    created = [int(datetime.fromisoformat(each.updated).timestamp()) if each.updated else 0 for each in listed]
+    return [
+        {"id": each.name, "object": "model", "created": time, "owned_by": OWNER}
+        for each, time in zip(listed, created, strict=True)
+    ]
+
+
+def index_of(pool: SessionPool, model: str) -> str:
+    """Return the index that a model names, with or without `biorag/` before it.
+
+    Raises `RefusedError` naming the others if there is none.
+    """
+    names = pool.names()
+    for name in (model, model.removeprefix(f"{OWNER}/")):
+        if name in names:
+            return name
+    if model in ("", OWNER):
+        return pool.first.name
+    sentence = f"there is no model {model!r} here, since each is an index: choose one of {', '.join(names)}"
+    raise RefusedError(HTTPStatus.NOT_FOUND, sentence, param="model", code="model_not_found")
