@@ -16,8 +16,7 @@ from biorag.faces.chat.followups import is_follow_up, with_topic_of
 from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import RefusedError
 from biorag.faces.session_pool import SessionPool
-from biorag.references.formats import citation
-from biorag.references.reference import reference_of
+from biorag.references.reference import reference_line
 from biorag.utils.text import showable
 
 Json = dict[str, Any]
@@ -101,7 +100,7 @@ def text_of(answer: AnswerResult) -> str:
     """
     text = showable(str(answer)) or "\n".join(answer.notes) or "The evidence gives no answer."
     cited = {one.n for one in answer.citations}
-    lines = [f"[{hit.rank}] {citation(reference_of(hit.snippet))}" for hit in answer.hits if hit.rank in cited]
+    lines = [f"[{hit.rank}] {reference_line(hit.snippet)}" for hit in answer.hits if hit.rank in cited]
     return text + REFERENCES + showable("\n".join(lines)) if lines else text
 
 
