@@ -54,10 +54,11 @@ class Length(NamedTuple):
     most: int  # sentences
     margin: float  # how far below the best score a further sentence may lie
     redundancy: float  # share of its words that a further sentence may have in common with those before it
+    adding: float = 0.0  # rarity of a word, one of which a further sentence must have that those before it lack
 
 
 SHORT = Length(most=3, margin=0.2, redundancy=0.5)
-LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
+LIST = Length(most=6, margin=0.3, redundancy=0.55, adding=0.65)  # the items of a list stand one to a snippet
 
 
 class ScoredSentences(NamedTuple):
@@ -207,7 +208,7 @@ def select(
             break
         left[index] = -np.inf
         before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
-        if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length.redundancy):
+        if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length):
             continue
         place = len(chosen)
         if index - 1 in chosen and _points_back(rows, index):
@@ -230,12 +231,17 @@ def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
-def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int], redundancy: float) -> bool:
+def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int], length: Length) -> bool:
     words = terms(rows[index].text)
-    return any(
-        len(words & (other := terms(rows[earlier].text))) >= redundancy * max(1, min(len(words), len(other)))
+    if any(
+        len(words & (other := terms(rows[earlier].text))) >= length.redundancy * max(1, min(len(words), len(other)))
         for earlier in chosen
-    )
+    ):
+        return True
+    if not chosen or not length.adding:
+        return False
+    added = set(stems(rows[index].text)).difference(*(stems(rows[earlier].text) for earlier in chosen))
+    return max(map(rarity, added), default=0.0) < length.adding
 
 
 class Extractor:

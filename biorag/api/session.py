@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
@@ -182,6 +183,24 @@ class Session:
         models = self._models(**changes)
         (ranking,) = self._ranked([query], models, conditions(filter, exclude_pmid))
         return SearchResult(query, models.settings.retrieval.mode, ranking.hits, ranking.timings_ms)
+
+    def nearness(self, text: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = ()) -> float | None:
+        """Return the largest mean MaxSim of a text to its hits by the packaged encoder.
+
+        None without it, without hits, or if a word is several pieces to the encoder, as names of the field are.
+        """
+        from biorag.answering.sentence_matching import late_interaction
+
+        check_text(text)
+        models = self._models()
+        (ranking,) = self._ranked([text], models, conditions(filter, exclude_pmid))
+        gauge = models.load_gauge()
+        if gauge is None or not ranking.hits:
+            return None
+        spans = [span for span in gauge.located_tokens([text])[0].spans if span[0] < span[1]]
+        if any(end == start and text[start].isalnum() for (_, end), (start, _) in pairwise(spans)):
+            return None
+        return float(late_interaction(text, [hit.snippet for hit in ranking.hits], [], gauge).snippets.max())
 
     def ask(
         self,

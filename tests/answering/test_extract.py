@@ -13,6 +13,7 @@ import pytest
 
 from biorag.answering.certainty import missing_words
 from biorag.answering.extract import (
+    LIST,
     Extractor,
     candidates,
     extracted,
@@ -139,6 +140,19 @@ def test_a_further_sentence_is_taken_only_near_the_best_score():
 def test_a_sentence_that_repeats_another_is_left_out():
     texts = [("Zinc shortens colds.", 1), ("Zinc shortens colds.", 2), ("Iron prevents anaemia.", 2)]
     assert chosen(texts, [1.0, 0.99, 0.95]) == ["Zinc shortens colds.", "Iron prevents anaemia."]
+
+
+def test_a_further_item_of_a_list_adds_a_word_that_is_not_common():
+    texts = [
+        "Netherton syndrome is a skin disorder caused by mutations in the SPINK5 gene encoding LEKTI.",
+        "Studies have shown that such patients may also be treated for it, and that this needs further study.",
+        "Netherton patients with asthma were treated with omalizumab.",
+    ]
+    rows = [row(text, n) for n, text in enumerate(texts, 1)]
+    scores, held = np.array([1.0, 0.95, 0.9], np.float32), held_words("Netherton?", texts)
+    items = select(rows, scores, held, LIST)
+    assert [each.text for each in items] == [texts[0], texts[2]]
+    assert len(select(rows, scores, held, LIST._replace(adding=0.0))) == 3
 
 
 def test_words_of_the_question_that_are_missing_count_for_a_further_sentence():

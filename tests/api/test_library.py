@@ -18,6 +18,7 @@ from biorag.api.answer_text import verdict_line
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Session, options_of
 from biorag.errors import MissingError, UsageError
+from biorag.faces.chat.conversation import NEAR
 from biorag.settings.settings import Settings
 from biorag.types import LABELS, Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 
@@ -48,6 +49,8 @@ def test_a_question_may_have_settings_of_its_own(demo):
     assert [hit.snippet.id for hit in demo.search("isoniazid neuropathy", k=3)] == ids, "later questions are as before"
     without = demo.search("isoniazid neuropathy", k=3, filter="not id:demo_044")
     assert "demo_044" in ids and "demo_044" not in [hit.snippet.id for hit in without]
+    assert demo.nearness("thanks") < NEAR < demo.nearness("high blood pressure")
+    assert demo.nearness("prolactinoma") is None
     withheld = demo.ask("How is a carburettor cleaned?")
     assert withheld.abstained and not withheld.supported and withheld.evidence_probability is not None
     assert not demo.ask("How is a carburettor cleaned?", answer_anyway=True).abstained

@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from biorag.answering.guards.words import rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
-from biorag.faces.chat.followups import Rewritten, following, standalone
+from biorag.faces.chat.followups import Rewritten, following, is_follow_up, standalone
 from biorag.references.formats import citation, plain
 from biorag.references.reference import reference_of
 from biorag.types import Hit
 from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
+NEAR = 0.4  # mean MaxSim from which a snippet has to do with a few words
+UNUSUAL = 0.65  # rarity of a word that is not of those that questions are made of
 COMMANDS = {
     "/help": "this list",
     "/show N": "the whole snippet of hit N, or of an id or a PMID",
@@ -62,6 +65,17 @@ class Conversation:
         self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
         self.filter = ""
         self.turns: list[Turn] = []
+
+    def is_searched(self, line: str) -> bool:
+        """Return whether a line asks for something.
+
+        "Thanks" is short, a word that the literature hardly has, and no snippet comes near to it.
+        """
+        check_text(line)
+        if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < UNUSUAL:
+            return True
+        near = self._session.nearness(line, filter=self._conditions, exclude_pmid=self._exclude_pmid)
+        return near is None or near >= NEAR
 
     def standalone(self, question: str) -> Rewritten:
         """Return a question as it will be searched: a follow-up made to stand alone.

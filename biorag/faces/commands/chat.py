@@ -120,6 +120,9 @@ class _Talk:
 
         with show_answer.waiting() as stage:
             stage("Reading the question")
+            if not self._conversation.is_searched(question):
+                show.err.print("Not searched: no snippet is about this. Ask a question, or /help.")
+                return
             rewritten = self._conversation.standalone(question)
             if rewritten.text != question:
                 show.err.print(Text(showable(f"searched: {rewritten.text}"), style="dim"), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
-from biorag.faces.chat.conversation import parse_line
+from biorag.faces.chat.conversation import Conversation, parse_line
 from biorag.faces.chat.followups import (
     LONGEST,
     LONGEST_REWRITE,
@@ -191,6 +192,22 @@ def test_what_was_answered_cannot_write_the_marks_of_a_chat():
 )
 def test_a_line_is_a_question_or_a_command_with_its_argument(text, line):
     assert parse_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "near", "searched"),
+    [
+        ("thanks", 0.31, False),
+        ("thanks", 0.45, True),  # a snippet comes near
+        ("thanks", None, True),  # nothing tells
+        ("dose?", 0.31, True),  # a word of questions
+        ("why?", 0.31, True),
+        ("What is thanatophobia?", 0.31, True),  # a complete question
+    ],
+)
+def test_what_asks_for_nothing_is_not_searched(line, near, searched):
+    session = SimpleNamespace(nearness=lambda text, **among: near)
+    assert Conversation(session).is_searched(line) is searched
 
 
 def test_an_unknown_command_is_answered_with_the_nearest():
