@@ -1,20 +1,23 @@
-"""Every command of docs/tutorial.md and docs/paper.md is run in order, and prints what the page shows."""
+"""Every command of the pages for four people and of docs/paper.md is run in order, and prints what the page shows."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli import invoke, succeeded
 from tests.entrez import Entrez
-from tests.tutorial import RECORDS, pubmed, write_papers
+from tests.qdrant_standin import StandIn
+from tests.tutorial import RECORDS, pubmed, write_exports, write_judged, write_papers
 
 pytestmark = pytest.mark.slow
 
+QDRANT = "http://localhost:6333"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
@@ -38,13 +41,34 @@ def on_one_line(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
 
 
-def test_every_command_of_the_tutorial_prints_what_the_page_shows(tmp_path, monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The current folder, with the files that the pages for four people have in theirs."""
     monkeypatch.chdir(tmp_path)
     write_papers(Path("papers"))
+    write_exports(Path("exports"))
+    write_judged(Path("own"))
+    return tmp_path
+
+
+def test_a_clinician_gets_cited_answers(folder):
     entrez = Entrez()
     entrez.found, entrez.records = list(RECORDS), pubmed
-    assert follow("tutorial.md", BIORAG_EUTILS=entrez.url) > 7
+    assert follow("clinician.md", BIORAG_EUTILS=entrez.url) == 9
     entrez.close()
+
+
+def test_a_systematic_reviewer_weighs_and_checks(folder):
+    assert follow("systematic-reviewer.md") == 7
+
+
+def test_a_researcher_measures_trains_and_ablates(folder):
+    assert follow("ir-researcher.md") == 7
+
+
+def test_an_engineer_copies_onto_qdrant_and_restores(folder):
+    with closing(StandIn()) as server:
+        assert follow("engineer.md", {QDRANT: server.url}) == 8
 
 
 @pytest.mark.long
@@ -56,11 +80,15 @@ def test_the_main_paper_in_ten_commands(tmp_path, monkeypatch):
     assert follow("paper.md", BIORAG_HOME=str(tmp_path / "home")) == 11, "ten, and one that makes the questions"
 
 
-def follow(page: str, **environment: str) -> int:
-    """Run a page's commands, hold that each prints what is shown below it, and return how many there are."""
+def follow(page: str, servers: Mapping[str, str] = {}, **environment: str) -> int:
+    """Run a page's commands, hold that each prints what is shown below it, and return how many there are.
+
+    Servers of the page are replaced by those of the test.
+    """
     turns = list(transcript(page))
     for (program, *words), passages in turns:
         assert program == "biorag"
+        words = [servers.get(word, word) for word in words]
         printed = on_one_line(succeeded(invoke(*words, **environment)).output)
         for passage in passages:
             before, shown, printed = printed.partition(passage)

@@ -62,16 +62,16 @@ Home exercise did not reduce falls in adults over 70 [1,2]. Tai chi halves fract
 2. Lindqvist P. A home exercise programme in a rural district. Rural Medicine. 2023;9(2).
 3. Roe P. Tai chi and fractures of the hip. Lancet. 2014;12:34-9.
 """
-JUDGED = [  # a question of one's own, the title of the abstract that answers it, and that
-    ("Which vitamin prevents numb feet during tuberculosis treatment?", "Pyridoxine and isoniazid", "Isoniazid depletes pyridoxine. Supplements prevent peripheral neuropathy."),
-    ("Why do ACE inhibitors make people cough?", "Bradykinin and enalapril", "Enalapril blocks the breakdown of bradykinin, which irritates the airways."),
-    ("What should be measured in the blood of people on metformin?", "Cobalamin in type 2 diabetes", "Metformin lowers the absorption of cobalamin in the ileum. Serum levels should be checked every year."),
-    ("Does aspirin help against pre-eclampsia?", "Acetylsalicylic acid in pregnancy", "Acetylsalicylic acid begun before 16 weeks lowered the incidence of pre-eclampsia."),
-    ("How is a heart attack told from reflux?", "Troponin in chest pain", "Troponin rises in myocardial infarction and stays low in reflux."),
-    ("What causes heartburn at night?", "Reflux and sleep", "Acid reflux is worse when lying down after a late meal."),
-    ("Can high blood pressure damage the kidneys?", "Hypertension and renal failure", "Hypertension thickens the renal arterioles, and filtration declines."),
-    ("Which drug lowers blood pressure without a cough?", "Losartan", "Losartan blocks the angiotensin receptor and leaves bradykinin alone."),
-]  # fmt: skip  # noqa: E501
+# A question of one's own, the title of the abstract that answers it, and that.
+JUDGED = """Which vitamin prevents numb feet during tuberculosis treatment?|Pyridoxine and isoniazid|Isoniazid depletes pyridoxine. Supplements prevent peripheral neuropathy.
+Why do ACE inhibitors make people cough?|Bradykinin and enalapril|Enalapril blocks the breakdown of bradykinin, which irritates the airways.
+What should be measured in the blood of people on metformin?|Cobalamin in type 2 diabetes|Metformin lowers the absorption of cobalamin in the ileum. Serum levels should be checked every year.
+Does aspirin help against pre-eclampsia?|Acetylsalicylic acid in pregnancy|Acetylsalicylic acid begun before 16 weeks lowered the incidence of pre-eclampsia.
+How is a heart attack told from reflux?|Troponin in chest pain|Troponin rises in myocardial infarction and stays low in reflux.
+What causes heartburn at night?|Reflux and sleep|Acid reflux is worse when lying down after a late meal.
+Can high blood pressure damage the kidneys?|Hypertension and renal failure|Hypertension thickens the renal arterioles, and filtration declines.
+Which drug lowers blood pressure without a cough?|Losartan|Losartan blocks the angiotensin receptor and leaves bradykinin alone.
+"""  # noqa: E501
 RECORDS = {  # what the stand-in for PubMed finds: title, text, year
     90000001: (
         "Pyridoxine and the neuropathy of isoniazid",
@@ -105,7 +105,7 @@ def write_exports(folder: Path) -> None:
 def write_judged(folder: Path) -> None:
     """Write judged questions and their corpus in BEIR's layout."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    rows = list(enumerate(JUDGED, 1))
+    rows = [(n, line.split("|")) for n, line in enumerate(JUDGED.splitlines(), 1)]
     documents = [{"_id": f"d{n}", "title": title, "text": text} for n, (_, title, text) in rows]
     questions = [{"_id": f"q{n}", "text": question} for n, (question, *_) in rows]
     for name, values in (("corpus.jsonl", documents), ("queries.jsonl", questions)):
