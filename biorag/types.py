@@ -483,6 +483,11 @@ class Trust(NamedTuple):
     no: float = 1.0
     answers: float = 0.5
 
+    @property
+    def tells_sides(self) -> bool:
+        """Whether both verdicts on a claim count: with one alone, every study would be on the same side."""
+        return max(self.supports, self.contradicts) <= 1
+
 
 class Reader(Protocol):
     """Reads evidence beside a claim or a question."""

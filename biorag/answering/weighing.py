@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from biorag.answering.extract import SHORT, ScoredSentences
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants, number_of, participants
 from biorag.references.reference import Reference, reference_of
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Stance, Verdict
 
 STUDIES = 50  # that are judged at most
+QUESTION_STUDIES = 20  # snippets whose studies may answer a question
 SURE = 0.9  # probability from which an answer says that a study says otherwise
 ABOUT = 0.4  # share of a sentence's words without which a snippet cannot surely say otherwise
 MARGIN = 0.1  # by how much a study's one stance must be likelier than another part's opposite one
@@ -72,7 +74,8 @@ class Study:
 class Weighing:
     """A claim and the studies on either side of it, the likeliest first, retracted ones last.
 
-    `silent` counts the studies that say neither.
+    `silent` counts the studies that say neither. `found` are those of a question of which no side is told, the nearest
+    first, with the sentence that comes nearest.
     """
 
     claim: str
@@ -80,6 +83,13 @@ class Weighing:
     opposing: tuple[Study, ...] = ()
     unsure: tuple[Study, ...] = ()
     silent: int = 0
+    found: tuple[Study, ...] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, Study]]:
+        """Each study with the name of its column, "" for none."""
+        sided = [(name, study) for name, studies in self.columns.items() for study in studies]
+        return sided + [("", study) for study in self.found]
 
     @property
     def columns(self) -> dict[str, tuple[Study, ...]]:
@@ -89,7 +99,7 @@ class Weighing:
     @property
     def searched(self) -> int:
         """How many studies were judged."""
-        return self.silent + sum(map(len, self.columns.values()))
+        return self.silent + len(self.rows)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -110,6 +120,19 @@ def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) ->
     )
     silent = sum(one.stance.verdict not in COLUMNS for one in judged)
     return Weighing(claim, supporting, opposing, unsure, silent)
+
+
+def found(question: str, hits: Sequence[Hit], scored: ScoredSentences) -> Weighing:
+    """Return the studies with a sentence that comes nearly as near to a question as the nearest of all."""
+    nearest: dict[object, tuple[float, Study]] = {}
+    floor = scored.scores.max(initial=0.0) - SHORT.margin
+    for row, score in zip(scored.rows, scored.scores.tolist(), strict=True):
+        snippet = hits[row.n - 1].snippet
+        study = _study_of(snippet)
+        if score >= floor and (study not in nearest or score > nearest[study][0]):
+            nearest[study] = score, Study(snippet, Stance(Verdict.UNSUPPORTED, 0.0, row.text))
+    ranked = sorted(nearest.values(), key=lambda scored_study: -scored_study[0])
+    return Weighing(question, found=tuple(study for _, study in ranked))
 
 
 def joined(hits: Sequence[Hit], most: int) -> list[list[Snippet]]:

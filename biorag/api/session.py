@@ -43,6 +43,7 @@ from biorag.types import (
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
+    from biorag.answering.extract import Extractor
     from biorag.answering.guards.checker import Checker
     from biorag.api.word_matching import WordMatch
     from biorag.indexes.manifest import Manifest
@@ -281,14 +282,11 @@ class Session:
 
     def _judged(self, claim: str, snippets: Sequence[Snippet], encoder: TextEncoder | None) -> VerdictResult:
         """Return the verdict of snippets on a claim; where none decides it, with the nearest sentence."""
-        from biorag.answering.extract import Extractor
-
         checked = self._checker.check_claim(claim, snippets)
         if checked.verdict is not Verdict.UNSUPPORTED:
             return VerdictResult(checked)
-        extractor = Extractor(encoder if encoder and encoder.has_tokens else None)
         hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
-        rows = extractor.extract(claim, hits)
+        rows = _extractor(encoder).extract(claim, hits)
         if not rows:
             return VerdictResult(checked)
         snippet, text = snippets[rows[0].n - 1], rows[0].text
@@ -314,7 +312,32 @@ class Session:
             weighing = weigh(claim, ranking.hits, self.stances, most)
         searched = round(ranking.timings_ms["total"], 3)
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
-        return WeighResult(weighing, timings)
+        return WeighResult(weighing, timings, self.read_by)
+
+    def studies(
+        self, question: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
+    ) -> WeighResult:
+        """Find the studies that answer a question, each with the sentence that comes nearest to it.
+
+        Of a yes/no question a reader that is trusted with both sides tells which say yes (`weighing.supporting`) and
+        which no (`opposing`); else all are in `weighing.found`. See `search` for the parameters.
+        """
+        from biorag.answering.guards.checker import statement_of
+        from biorag.answering.kinds import kind_of
+        from biorag.answering.weighing import QUESTION_STUDIES, found, weigh
+
+        check_text(question)
+        models = self._models(**{"k": QUESTION_STUDIES, **changes})
+        with self._opened_index():
+            ranking = models.search(Question("studies", question), conditions(filter, exclude_pmid))
+        hits, reader = ranking.hits, self.reader
+        if reader and reader.trust.tells_sides and kind_of(question) == "yesno":
+            stated = ranking.query if reader.reads_questions else statement_of(ranking.query)
+            weighing = replace(weigh(stated, hits, self._checker.stances), claim=question)
+            return WeighResult(weighing, ranking.timings_ms, self.read_by)
+        scored = _extractor(models.encoder).scored(ranking.query, hits)
+        return WeighResult(found(question, hits, scored), ranking.timings_ms)
+
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""
@@ -434,6 +457,12 @@ class Session:
             return {}
         graph = open_graph(self.settings)
         return {pmid: graph.times_cited(pmid) for pmid in pmids}
+
+
+def _extractor(encoder: TextEncoder | None) -> Extractor:
+    from biorag.answering.extract import Extractor
+
+    return Extractor(encoder if encoder and encoder.has_tokens else None)
 
 
 def retracted_note(snippets: Sequence[Snippet]) -> str:

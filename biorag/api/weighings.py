@@ -17,6 +17,7 @@ FIELDS = (
     *("id", "pmid", "title", "author", "year", "type", "participants", "effect", "retracted"),
     *("quote", "probability", "basis", "leaning", "location"),
 )
+SIDED = ("column", "probability", "basis", "leaning")  # fields that a study of which no side is told lacks
 HEADINGS = {"supporting": "Supporting", "opposing": "Opposing", "unsure": "Not sure"}
 
 
@@ -26,14 +27,11 @@ class WeighResult:
 
     weighing: Weighing
     timings_ms: dict[str, float]
+    told_by: str = ""  # the trusted reader whose words the sides are, for people
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.weighing.counts.items())
-        lines = [
-            f"{name}: {study.snippet.id}: {study.stance.quote}"
-            for name, studies in self.weighing.columns.items()
-            for study in studies
-        ]
+        lines = [f"{name or 'found'}: {study.snippet.id}: {study.stance.quote}" for name, study in self.weighing.rows]
         return showable("\n".join([f"<{counts}: {self.weighing.claim!r}>", *lines]))
 
     def to_json(self) -> dict[str, Any]:
@@ -83,14 +81,15 @@ def markdown(weighing: Weighing) -> str:
 
 def comma_separated(weighing: Weighing) -> str:
     """Return a row a study, with its column first."""
-    rows = []
-    for column, study in ((name, one) for name, studies in weighing.columns.items() for one in studies):
+    rows: list[list[object]] = []
+    fields = [name for name in ("column", *FIELDS) if not (weighing.found and name in SIDED)]
+    for column, study in weighing.rows:
         values = study_json(study)
         values["participants"] = values["participants"] and values["participants"]["number"]
         values["retracted"] = "yes" if values["retracted"] else ""
-        cells = (cell(values[field]) if isinstance(values[field], str) else values[field] for field in FIELDS)
-        rows.append((column, *cells))
-    return separated(["column", *FIELDS], rows)
+        shown = {"column": column, **values}
+        rows.append([cell(value) if isinstance(value := shown[name], str) else value for name in fields])
+    return separated(fields, rows)
 
 
 def weighing_json(weighing: Weighing) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Overview:
     questions: tuple[str, ...]
     years: tuple[int, int] | None
     types: tuple[str, ...]
+    fields: frozenset[str]  # of the metadata
 
 
 def overview(manifest: Manifest, index: Index) -> Overview:
@@ -107,4 +108,5 @@ def overview(manifest: Manifest, index: Index) -> Overview:
         questions=tuple(sorted(asking, key=lambda title: (len(title), title))[:EXAMPLES]),
         years=(min(years), max(years)) if years else None,
         types=tuple(kind for kind, _ in types.most_common(MOST_TYPES)),
+        fields=frozenset(name for snippet in snippets for name in snippet.metadata),
     )

@@ -127,7 +127,7 @@ class AnswerView:
     def source_of(self, n: int) -> str:
         """Return what a citation leads to, in one line."""
         hit = self.hits[n - 1]
-        return ": ".join(filter(None, (hit.line, hit.hit.snippet.title)))
+        return ": ".join(filter(None, (hit.line, hit.reference.heading)))
 
 
 def answer_view(
@@ -158,15 +158,16 @@ def _hit_view(hit: Hit, quotes: list[Quote], matches: Sequence[WordMatch], cited
     people = participants(snippet.content)
     other_types = tuple(name for name in reference.types if name not in CHIPS)
     line = source_line(replace(reference, types=other_types))
+    content = passages(snippet.content, quotes, of_content)
+    is_title_alone = snippet.title.rstrip(".") == snippet.content.rstrip(".")  # it is shown once
     return HitView(
         hit,
         reference,
         " · ".join(filter(None, (line, snippet.location))),
         citation(reference),
         people.number if people else None,
-        # A title that is all of the text is shown once.
-        passages("" if snippet.title.rstrip(".") == snippet.content.rstrip(".") else snippet.title, [], matches),
-        passages(snippet.content, quotes, of_content),
+        content if is_title_alone else passages(snippet.title if reference.title else "", [], matches),
+        [] if is_title_alone else content,
         _near(snippet.contents, matches),
         cited,
     )

@@ -26,7 +26,10 @@ Conditions = Annotated[
     list[Condition] | Condition, Field(max_length=1000, description="Conditions, as --filter takes them.")
 ]
 # Fields of the page's form that are conditions, as filters write them.
-CONDITIONS = {"filter": "{}", "since": "year>={}", "until": "year<={}", "type": 'type="{}"'}
+CONDITIONS = {
+    **{"filter": "{}", "since": "year>={}", "until": "year<={}", "type": 'type="{}"'},
+    **{"journal": 'journal~"{}"', "author": 'authors~"{}"', "humans": "mesh=Humans"},
+}
 LABELS = {"k": "number of sources"}  # of the form's other fields
 B = TypeVar("B", bound=BaseModel)
 
@@ -115,7 +118,8 @@ def weigh_body(fields: Mapping[str, str]) -> WeighBody:
 
 
 def _conditions(fields: Mapping[str, str]) -> list[str]:
-    return [form.format(fields[name]) for name, form in CONDITIONS.items() if name in fields]
+    texts = {name: value if name == "filter" else value.replace('"', " ") for name, value in fields.items()}
+    return [form.format(texts[name]) for name, form in CONDITIONS.items() if name in texts]
 
 
 def validated(kind: type[B], values: Mapping[str, Any]) -> B:

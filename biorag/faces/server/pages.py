@@ -21,28 +21,28 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.answering.weighing import Weighing
-from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, said_of, words_of
+from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, percent, said_of, words_of
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.api.weighings import HEADINGS, counts_line, probability_line, stated_line
+from biorag.api.weighings import HEADINGS, WeighResult
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.faces.server.answer_view import SECTION, AnswerView, answer_view
 from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
-from biorag.faces.server.bodies import CONDITIONS, WeighBody, ask_body, form_fields, weigh_body
+from biorag.faces.server.bodies import CONDITIONS, ask_body, form_fields, weigh_body
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
 from biorag.faces.session_pool import SessionPool
 from biorag.indexes.reading import Overview, overview
 from biorag.prompts.grammar import growing_text
-from biorag.references.reference import source_line, telling_types
+from biorag.references.reference import source_line, study_types, telling_types
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.utils.text import showable
 
 T = TypeVar("T")
 KEPT = 64  # answers, for their exports
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
-FOLDED = (*CONDITIONS, "options", "k", "answer_anyway", "include_retracted")  # fields that are not shown at first
+MORE = ("filter", "options", "k", "answer_anyway")  # fields that are folded within those that are not shown at first
+FOLDED = (*CONDITIONS, *MORE, "include_retracted")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -75,10 +75,13 @@ def asking(question: str, **fields: str) -> str:
     return _address("/ask", {**fields, "question": question})
 
 
-def weighed_at(claim: str, **fields: str) -> str:
-    """Return the address of the studies for and against a claim, of the same index and filters."""
-    kept = {name: value for name, value in fields.items() if name in ("index", *CONDITIONS)}
-    return _address("/weigh", {**kept, "claim": claim})
+def weighed_at(fields: Mapping[str, str], **asked: str) -> str:
+    """Return the address of the studies of a `claim` or a `question`, of the same index and filters."""
+    return _address("/weigh", {**_weighed_fields(fields), **asked})
+
+
+def _weighed_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    return {name: fields[name] for name in ("index", *CONDITIONS, "include_retracted") if name in fields}
 
 
 def _address(path: str, fields: Mapping[str, str]) -> str:
@@ -104,13 +107,12 @@ TEMPLATES.globals |= {
     "words_of": words_of,
     "otherwise_line": otherwise_line,
     "headings": HEADINGS,
-    "counts_line": counts_line,
     "source_line": source_line,
-    "probability_line": probability_line,
-    "stated_line": stated_line,
+    "study_types": study_types,
     "lead_of": lead_of,
     "said_of": said_of,
     "paragraphs": paragraphs,
+    "percent": percent,
     "without_commands": without_commands,
 }
 
@@ -217,20 +219,28 @@ class Pages:
         return page("answer.html", view=view) if _is_part(request) else await self._page(fields, view)
 
     async def weigh(self, request: Request) -> Response:
-        """Show the studies for and against a claim; followed from another site, or without a claim, the form alone."""
-        fields = await form_fields(request)
-        shown: dict[str, Any] = {"claim": fields.get("claim", ""), "kept": {}, "asks": self._asks, "weighing": None}
-        shown["kept"] = {name: fields[name] for name in ("index", *CONDITIONS) if name in fields}
-        if "claim" in fields and request.headers.get("sec-fetch-site") != "cross-site":
-            body = weigh_body(fields)
-            weighed = partial(self._weighed, fields, body)
-            shown["weighing"] = await answered(request, self._answering, weighed)
-            shown["conditions"] = body.filter
-        return page("weigh.html", **{"conditions": [], **shown})
+        """Show the studies on either side of a claim, or those that answer a question: as a page, part of one, or CSV.
 
-    def _weighed(self, fields: Mapping[str, str], body: WeighBody, _: object) -> Weighing:
+        Followed from another site, or without either, it shows the form alone.
+        """
+        fields = await form_fields(request)
+        asked = {name: fields[name] for name in ("question", "claim") if name in fields}
+        shown: dict[str, Any] = {"fields": fields, "kept": _weighed_fields(fields), "asks": self._asks, "weighed": None}
+        shown |= {"is_question": "question" in asked, "claim": next(iter(asked.values()), ""), "conditions": []}
+        if asked and request.headers.get("sec-fetch-site") != "cross-site":
+            body = ask_body(fields) if shown["is_question"] else weigh_body(fields)
+            weighed = await answered(request, self._answering, partial(self._weighed, fields))
+            if fields.get("format") == "csv":
+                return _file(weighed.to("csv"), "studies.csv")
+            shown |= {"weighed": weighed, "conditions": body.filter, "csv": weighed_at(fields, **asked, format="csv")}
+        return page("studies.html" if _is_part(request) else "weigh.html", **shown)
+
+    def _weighed(self, fields: Mapping[str, str], _: object) -> WeighResult:
         with self._lending(fields)() as session:
-            return session.weigh(**body.arguments()).weighing
+            if "question" not in fields:
+                return session.weigh(**weigh_body(fields).arguments())
+            body = ask_body(fields)
+            return session.studies(body.question, filter=body.filter, include_retracted=body.include_retracted)
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""
@@ -243,9 +253,7 @@ class Pages:
         name = request.query_params.get("format", "")
         if name not in FORMATS:
             raise MissingError(f"there is no such format: use one of {', '.join(FORMATS)}")
-        file = f"biorag.{OUTPUTS[name].suffix}"
-        headers = {"Content-Disposition": f'attachment; filename="{file}"'}
-        return Response(answer.to(name), media_type="text/plain; charset=utf-8", headers=headers)
+        return _file(answer.to(name), f"biorag.{OUTPUTS[name].suffix}")
 
     async def _written(self, fields: Mapping[str, str]) -> AsyncIterator[str]:
         shown = ""
@@ -289,6 +297,7 @@ class Pages:
                     fault=fault and fault.public,
                     fields=fields,
                     chosen=any(name in fields for name in FOLDED),
+                    more=any(name in fields for name in MORE),
                     view=view,
                     index=session.name,
                     indexes=self._pool.listed(),
@@ -298,6 +307,11 @@ class Pages:
                 )
 
         return await self._searching.run(made)
+
+
+def _file(text: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
 def _event(name: str, html: str) -> str:

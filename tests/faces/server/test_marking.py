@@ -30,8 +30,8 @@ def test_a_title_that_is_all_of_the_text_is_shown_once():
         hits=(Hit(1, Snippet("s", "Zinc shortens colds", "Zinc shortens colds."), 1.0),),
     )
     (hit,) = answer_view("Is it?", answer, "id").hits
-    assert hit.title == []
-    assert "".join(word.text for passage in hit.content for word in passage.words) == "Zinc shortens colds."
+    assert hit.content == []
+    assert "".join(word.text for passage in hit.title for word in passage.words) == "Zinc shortens colds."
 
 
 def supported(text: str, quote: str) -> CheckedSentence:

@@ -22,13 +22,15 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+import biorag
 from tests.faces.server.conftest import QUESTION, serving
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no chromium with chromedriver here")
 
+STARTER_READER = Path(biorag.__file__).parent / "models" / "reader"
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-SECONDS = 120
+SECONDS = 15
 PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the documentation's pictures are taken
 COLOURS = 96  # of a picture, so that it is small
 TOKEN = "a-token-of-this-test-alone"
@@ -37,6 +39,7 @@ WEIGHED = (
     "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations that occurred with "
     "terbutaline alone."
 )
+LOWERS = "What lowers exacerbations of asthma?"
 INHALERS = "Does budesonide-formoterol as needed prevent exacerbations of mild asthma?"
 
 
@@ -255,6 +258,8 @@ def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
         assert found(browser, "#answer h1").text == "and its adverse effects?"
         assert "metformin" in answer.text.lower()
         assert "Only where not id=demo_254" in answer.text, "it keeps the filters"
+        first, second = "Does metformin lower blood glucose?", "and its adverse effects?"
+        assert first in found(browser, "#turns").text, "the conversation stays"
         assert "after=Does" in browser.current_url, "a follow-up has an address too"
         if scripts:
             picture(browser, "serve-follow-up.png")
@@ -262,6 +267,21 @@ def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
         until(browser, lambda driver: "astronauts" in driver.find_element(By.CSS_SELECTOR, "#answer h1").text)
         assert "I found no" in found(browser, "#answer .said").text
         assert browser.find_element(By.ID, "question").get_attribute("value") == "", "a new question is another one"
+        if scripts:
+            turns = "#turns details"
+            for _ in range(2):
+                questions = [turn.text.split("\n")[0] for turn in browser.find_elements(By.CSS_SELECTOR, turns)]
+                assert questions == [first, second]
+                assert len(found(browser, f"{turns}:last-child p").text) > 20, "the last answer is shown"
+                assert not browser.find_element(By.CSS_SELECTOR, f"{turns}:first-child p").is_displayed()
+                browser.refresh()
+                found(browser, turns)
+            browser.back()
+            until(browser, lambda driver: driver.find_element(By.CSS_SELECTOR, "#answer h1").text == second)
+            assert [turn.text for turn in browser.find_elements(By.CSS_SELECTOR, f"{turns} summary")] == [first]
+            found(browser, f"{turns} a").click()
+            until(browser, lambda driver: not driver.find_elements(By.ID, "turns"))
+            assert found(browser, "#question").get_attribute("value") == first
 
 
 def test_an_answer_is_copied_with_its_sources(browser, served):
@@ -288,6 +308,7 @@ def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, siz
         address_of("Does zinc help?", filter="colour=blue"): ".fault",
         address_of("Does zinc help?", index="nowhere"): ".fault",
         f"weigh?{urlencode({'claim': WEIGHED, 'index': 'inhalers'})}": ".supporting blockquote",
+        f"weigh?{urlencode({'question': LOWERS, 'index': 'inhalers', 'include_retracted': '1'})}": ".studies table",
         "weigh": "#claim",
         "login": "#token",
     }
@@ -442,19 +463,78 @@ def test_on_paper_stand_the_question_the_answer_and_its_sources(browser, served)
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+def columns_of(browser, *numbers: int) -> list[tuple[str, ...]]:
+    """Return columns of the table of studies, a row a study."""
+    rows = browser.find_elements(By.CSS_SELECTOR, ".studies tbody tr:nth-child(2)")
+    cells = [row.find_elements(By.TAG_NAME, "td") for row in rows]
+    return [tuple(row[number].text for number in numbers) for row in cells]
+
+
+@pytest.fixture(scope="module")
+def trusting(demo_home, tmp_path_factory):
+    """A server whose reader is trusted with both verdicts: the packaged one, with other thresholds."""
+    folder = shutil.copytree(STARTER_READER, tmp_path_factory.mktemp("reader") / "trusted")
+    trust = json.loads((folder / "trust.json").read_text())
+    trust["trust"] |= {"supports": 0.6, "contradicts": 0.6, "polar": 0.6}
+    (folder / "trust.json").write_text(json.dumps(trust))
+    with serving(demo_home, "--reader", folder, name="inhalers") as process:
+        yield process
+
+
+def test_the_studies_that_answer_are_a_table_that_the_keyboard_sorts(browser, library):
+    sized(browser, LARGE)
+    browser.get(library.url + address_of(LOWERS, index="inhalers", include_retracted="1"))
+    assert found(browser, ".studies h2").text == "3 studies, the nearest first"
+    assert not browser.find_elements(By.CSS_SELECTOR, ".studies .meter"), "no reader is trusted"
+    head = [heading.text.split()[0] for heading in browser.find_elements(By.CSS_SELECTOR, ".studies thead th")]
+    assert head == ["Author", "Year", "Design", "n"], "nor is there a direction"
+    nearest = columns_of(browser, 1, 3)
+    browser.execute_script("arguments[0].focus()", browser.find_elements(By.CSS_SELECTOR, ".sort")[3])
+    for order in ("ascending", "descending"):
+        webdriver.ActionChains(browser).send_keys(Keys.ENTER).perform()
+        (sorted_by,) = browser.find_elements(By.CSS_SELECTOR, ".studies [aria-sort]")
+        assert (sorted_by.text.split()[0], sorted_by.get_attribute("aria-sort")) == ("n", order)
+        assert columns_of(browser, 1, 3) == sorted(
+            nearest, key=lambda row: int(row[1].replace(",", "")), reverse=order == "descending"
+        )
+    assert faults(browser) == []
+    link = browser.find_element(By.LINK_TEXT, "Table as CSV").get_attribute("href")
+    text = browser.execute_async_script("fetch(arguments[0]).then(reply => reply.text()).then(arguments[1])", link)
+    assert text.startswith("id,pmid,title,author,year,type,participants,effect,retracted,quote,location\ninhaler_")
+    assert len(text.splitlines()) == 4
+
+
+def test_yes_no_and_directions_are_told_in_a_trusted_reader_s_name(browser, trusting, library):
+    import httpx
+
+    lead, studies = ".text strong", ".studies table"
+    sized(browser, NARROW)
+    browser.get(trusting.url + address_of(INHALERS))
+    found(browser, studies)
+    assert found(browser, lead).text == "Yes."
+    assert re.match(r"Yes: 1 No: 0 Not sure: 1\s+Neither: 2", found(browser, ".sides").text.replace("\n", " "))
+    assert "read by" in found(browser, ".studies .help").text and found(browser, ".meter").is_displayed()
+    assert columns_of(browser, 1, 4)[0][0] == "2018" and re.fullmatch(r"Yes \d\d %", columns_of(browser, 4)[0][0])
+    assert faults(browser) == []
+    browser.get(library.url + address_of(INHALERS, index="inhalers"))
+    assert not browser.find_elements(By.CSS_SELECTOR, lead)
+    for server, said in ((trusting, "yes"), (library, "")):
+        answer = httpx.post(f"{server.url}api/ask", json={"question": INHALERS}, timeout=60).json()
+        assert answer["short_answer"] == said, "the API agrees"
+
+
 @pytest.mark.parametrize("scripts", [True, False])
-def test_a_sentence_is_weighed_on_a_page_of_its_own(browser, served, scripts):
+def test_an_answer_is_weighed_on_a_page_of_its_own(browser, served, scripts):
     with without_scripts(browser, not scripts):
         browser.get(f"{served.url}ask?{urlencode({'question': QUESTION})}")
-        link = found(browser, ".text .weigh")
-        sentence = browser.find_element(By.CSS_SELECTOR, "#s1").text
+        sentence = found(browser, "#s1").text
+        (link,) = browser.find_elements(By.LINK_TEXT, "Weigh")
         link.click()
         assert found(browser, "#claim").get_attribute("value") == sentence
-        found(browser, "main.weighed .verdict")
-        supporting = browser.find_element(By.CSS_SELECTOR, ".sides .supporting")
-        assert sentence in supporting.find_element(By.CSS_SELECTOR, "blockquote").text
-        assert "n: " in supporting.find_element(By.CSS_SELECTOR, ".help").text
-        assert browser.find_elements(By.CSS_SELECTOR, ".sides .opposing h2")
+        assert found(browser, "main.weighed .sides").text.startswith("Supporting: 1\nOpposing: 0\n")
+        study = found(browser, "tbody.supporting")
+        assert "Supporting in these words" in study.text and sentence in study.text
+        assert found(browser, ".new").is_displayed()
 
 
 def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):

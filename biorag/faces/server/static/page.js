@@ -1,5 +1,6 @@
 "use strict";
-const RECENT = "biorag.recent", MOST = 8, LONG = 320; // pixels
+const RECENT = "biorag.recent", TURNS = "biorag.turns", MOST = 8, LONG = 320; // pixels
+let before = ""; // the address of the answer that a follow-up is asked below
 
 // Enter asks, and Shift with Enter begins a line.
 document.addEventListener("keydown", (event) => {
@@ -24,7 +25,20 @@ document.addEventListener("click", (event) => {
   const menu = document.querySelector(".menu[open]");
   if (menu && !menu.contains(event.target)) menu.open = false;
   if (event.target.id === "copy") copy(event.target);
+  if (event.target.matches("th .sort")) sort(event.target.closest("th"));
 });
+
+// Sort a table by a column, again in the other order; studies that lack a value stay last.
+function sort(head) {
+  const table = head.closest("table"), order = head.ariaSort === "ascending" ? "descending" : "ascending";
+  const value = (body) => body.rows[1].cells[head.cellIndex].dataset.sort;
+  const compared = (one, other) => value(one).localeCompare(value(other), "en", { numeric: true });
+  const known = [...table.tBodies].filter(value), unknown = [...table.tBodies].filter((body) => !value(body));
+  known.sort((one, other) => order === "ascending" ? compared(one, other) : compared(other, one));
+  table.append(...known, ...unknown);
+  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", order);
+}
 
 // A citation that is pointed at, or has the focus, lights its sentence, its source and the quote; a quote its sentence.
 for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
@@ -41,10 +55,11 @@ for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin",
 document.addEventListener("htmx:configRequest", (event) => {
   const fields = event.detail.formData;
   for (const [name, value] of [...fields]) if (!value) fields.delete(name);
+  if (!event.target.closest(".studied")) before = event.target.id === "follow" ? address() : "";
 });
 
 document.addEventListener("toggle", shorten, true);
-document.addEventListener("htmx:afterSettle", answered);
+document.addEventListener("htmx:afterSettle", (event) => event.target.closest(".studied") || answered());
 document.addEventListener("DOMContentLoaded", answered);
 
 // Of a long text the part with its first quote is shown.
@@ -69,12 +84,27 @@ function reveal(quote) {
   passage.scrollTop = Math.floor((quote.offsetTop - line) / line) * line;
 }
 
+const address = () => location.pathname + location.search;
+const plain = (part) => part.textContent.trim().replace(/\s+/g, " ");
+
+// The earlier questions of a conversation and their answers, above a follow-up: each answer of this tab is kept by its address.
+function converse() {
+  const turns = read(sessionStorage, TURNS, {}), said = [...document.querySelectorAll(".said > .text")].map(plain).join(" ");
+  turns[address()] = { asked: plain(document.querySelector(".said > h1")), said, before: before || (turns[address()] || {}).before };
+  sessionStorage.setItem(TURNS, JSON.stringify(Object.fromEntries(Object.entries(turns).slice(-50))));
+  const earlier = [], place = document.getElementById("turns");
+  for (let at = turns[address()].before; at in turns && !earlier.includes(at); at = turns[at].before) earlier.unshift(at);
+  if (place && earlier.length) place.replaceChildren(...earlier.map((url) => {
+    const turn = document.createElement("details"), link = document.createElement("a");
+    turn.append(...["summary", "p"].map((name) => document.createElement(name)), link);
+    turn.children[0].textContent = turns[url].asked;
+    turn.children[1].textContent = turns[url].said;
+    turn.open = url === earlier.at(-1);
+    return Object.assign(link, { href: url, textContent: "To this answer" }), turn;
+  }));
+}
+
 async function copy(button) {
-  const plain = (part) => {
-    const copied = part.cloneNode(true);
-    for (const link of copied.querySelectorAll(".weigh")) link.remove();
-    return copied.textContent.trim().replace(/\s+/g, " ");
-  };
   const text = (selector, from = document) => [...from.querySelectorAll(selector)].map(plain);
   const said = text(".said > h1, .said > .verdict, .said > .text");
   const sources = [...document.querySelectorAll(".cited")].map((hit) => `[${hit.id.slice(4)}] ${text(".reference", hit)}`);
@@ -88,13 +118,14 @@ function answered() {
   shorten();
   const fault = document.querySelector("#answer > .fault");
   if (fault) fault.scrollIntoView({ block: "center" });
-  let questions = kept();
+  let questions = read(localStorage, RECENT, []).filter((each) => typeof each.text === "string" && String(each.url).startsWith("/ask?"));
   if (asked) {
     document.title = asked.textContent;
     document.getElementById("main").className = "answered";
     document.querySelector("#ask details").open = false;
     if (asked.className !== "unseen") document.getElementById("question").value = ""; // a follow-up has its own words
-    const url = location.pathname + location.search;
+    const url = address();
+    converse();
     if (url.startsWith("/ask?")) {
       questions = [{ text: asked.textContent, url }, ...questions.filter((each) => each.url !== url)].slice(0, MOST);
       localStorage.setItem(RECENT, JSON.stringify(questions));
@@ -116,11 +147,10 @@ function answered() {
   };
 }
 
-function kept() {
+function read(storage, name, otherwise) {
   try {
-    const questions = JSON.parse(localStorage.getItem(RECENT)) || [];
-    return questions.filter((each) => typeof each.text === "string" && String(each.url).startsWith("/ask?"));
+    return JSON.parse(storage.getItem(name)) || otherwise;
   } catch {
-    return [];
+    return otherwise;
   }
 }
