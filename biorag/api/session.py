@@ -315,7 +315,12 @@ class Session:
         return WeighResult(weighing, timings, self.read_by)
 
     def studies(
-        self, question: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
+        self,
+        question: str,
+        *,
+        filter: Filter = (),
+        exclude_pmid: Sequence[int] = (),
+        **changes: Unpack[QuestionSettings],
     ) -> WeighResult:
         """Find the studies that answer a question, each with the sentence that comes nearest to it.
 
@@ -327,7 +332,8 @@ class Session:
         from biorag.answering.weighing import QUESTION_STUDIES, found, weigh
 
         check_text(question)
-        models = self._models(**{"k": QUESTION_STUDIES, **changes})
+        changes.setdefault("k", QUESTION_STUDIES)
+        models = self._models(**changes)
         with self._opened_index():
             ranking = models.search(Question("studies", question), conditions(filter, exclude_pmid))
         hits, reader = ranking.hits, self.reader
@@ -337,7 +343,6 @@ class Session:
             return WeighResult(weighing, ranking.timings_ms, self.read_by)
         scored = _extractor(models.encoder).scored(ranking.query, hits)
         return WeighResult(found(question, hits, scored), ranking.timings_ms)
-
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""

@@ -2,9 +2,13 @@
 
 import time
 
+import numpy as np
 import pytest
 
-from biorag.answering.weighing import effect_of, joined, opposed, sample_size, weigh
+from biorag.answering.extract import ScoredSentences
+from biorag.answering.sentence_matching import EvidenceSentence
+from biorag.answering.weighing import effect_of, found, joined, opposed, sample_size, weigh
+from biorag.api.weighings import comma_separated
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
 YES, NO, UNSURE, SILENT = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED
@@ -66,6 +70,20 @@ def test_studies_are_in_the_order_of_their_best_rank_and_each_stands_once():
     parts = joined(hits(a, b, c, a, same), 10)
     assert [[one.id for one in snippets] for snippets in parts] == [["a"], ["b", "b-copy"], ["c"]]
     assert len(joined(hits(a, b, c), 2)) == 2
+
+
+def test_studies_of_a_question_are_those_whose_best_sentence_comes_nearly_as_near_as_the_nearest():
+    a, copy, b, far = study("a", 1), study("a-copy", 1), study("b", 2, year=2020), study("c", 3)
+    said = [(1, "One.", 0.7), (1, "Two.", 0.9), (2, "Three.", 0.95), (3, "=Four.", 1.0), (4, "Five.", 0.79)]
+    rows = [EvidenceSentence(n, 0, 0, text, "", "") for n, text, _ in said]
+    scored = ScoredSentences(rows, np.array([score for *_, score in said], np.float32))
+    weighing = found("Who?", hits(a, copy, b, far), scored)
+    assert [(one.snippet.id, one.stance.quote) for one in weighing.found] == [("b", "=Four."), ("a-copy", "Three.")]
+    assert weighing.counts["supporting"] == 0 and weighing.searched == 2
+    header, first, _ = comma_separated(weighing).splitlines()
+    assert header == "id,pmid,title,author,year,type,participants,effect,retracted,quote,location", "no side is told"
+    assert first == "b,2,,,2020,,,,,'=Four.,"
+    assert found("Who?", [], ScoredSentences([], np.zeros(0, np.float32))).found == ()
 
 
 def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no c
 
 STARTER_READER = Path(biorag.__file__).parent / "models" / "reader"
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-SECONDS = 15
+SECONDS = 120
 PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the documentation's pictures are taken
 COLOURS = 96  # of a picture, so that it is small
 TOKEN = "a-token-of-this-test-alone"
