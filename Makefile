@@ -13,8 +13,8 @@ export CMAKE_ARGS += -DLLAVA_BUILD=OFF
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 
 $(VENV)/starter.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing biorag[starter]; llama-cpp-python compiles (about 4 minutes, once) ..."
@@ -26,20 +26,23 @@ $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/starter.stamp
 
-# Without llama-cpp-python, which takes minutes to build: answers are sentences of the evidence.
+# Without llama-cpp-python, which takes minutes to build: answers are sentences of the evidence. Python compiles modules
+# when they are first imported, which takes seconds; compiling all of them here takes half a minute. TORCH_INDEX: URL of
+# PyTorch's CPU wheels, for a Linux without GPU, where the default index's PyTorch brings gigabytes of CUDA.
 $(VENV)/encoder.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
-	@echo "Installing biorag[encoder] ..."
-	$(PIP) -e '.[encoder]'
+	@echo "Installing biorag[encoder] into $(VENV) (a minute or two, by the network) ..."
+	@$(if $(TORCH_INDEX),$(PIP) --no-compile --index-url $(TORCH_INDEX) torch)
+	@$(PIP) --no-compile -e '.[encoder]'
 	@touch $@
 
 demo: $(VENV)/encoder.stamp
 	$(BIN)/biorag index demo --name demo
-	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo
-	$(BIN)/biorag ask "Which vitamin is given with isoniazid?" --name demo -o A=thiamine -o B=pyridoxine -o C=folate
-	$(BIN)/biorag ask "Why is pyridoxine given with isoniazid?" --name demo
+	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo -k 2
+	$(BIN)/biorag ask "Why is pyridoxine given with isoniazid?" --name demo -k 2
 	@echo
-	@echo "biorag chose B by the snippet nearest to it, and said that no sentence confirms the choice. The last answer is"
-	@echo "two sentences of that snippet, word for word; [1] names it. Next: 'biorag index FOLDER' with papers of yours."
+	@echo "Each answer is sentences of the evidence, word for word; [1] names their source. With papers of yours:"
+	@echo "    $(BIN)/biorag index FOLDER --name mine"
+	@echo "    $(BIN)/biorag ask QUESTION --name mine"
 
 # Two to four processes of one thread each; a file of tests stays in one, for the models that its tests share.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder

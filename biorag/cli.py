@@ -85,7 +85,7 @@ PROGRAM = Registry(
         weigh            | weigh:weigh               | Show the studies for and against a claim.
         check            | papers.check:check        | Check whether a manuscript's citations hold.
         indexes          | indexes:app               | List, show, rename, delete, export, import indexes.
-        info             | info:info                 | Show the settings.
+        info             | info:info                 | List indexes or settings.
         delete           | delete:delete             | Remove snippets from an index.
         fetch            | lab.graph:fetch           | Fetch the records of a PubMed query into a file.
         *corpus          | lab.corpus:app            | Export a corpus for many machines.

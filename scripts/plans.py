@@ -22,7 +22,8 @@ from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import load_recipe, packaged
 from biorag.lab.recipes.run import preview, recipe_of
 from biorag.lab.scale.planning import load_machine
-from biorag.models.resources import duration, gib
+from biorag.models.resources import gib
+from biorag.utils.progress import duration
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "full"

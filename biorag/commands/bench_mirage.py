@@ -27,8 +27,8 @@ COLUMNS = {
     "task": "task",
     "n": "n",
     "accuracy": "{accuracy:.4f}",
+    "chance": "{chance:.4f}",
     "95 %": "{interval[0]:.3f} to {interval[1]:.3f}",
-    "chance": "{chance:.3f}",
     "letters": "shares",
     "strict accuracy": "{strict_accuracy:.4f}",
     "parsed": "{parsed:.1%}",
@@ -43,7 +43,7 @@ class QuestionChoice:
 
     benchmark: Annotated[Path, Option(help="MIRAGE's benchmark.json, or 'demo'.")]
     task: Annotated[list[str] | None, Option(help="Only this task. Repeatable.")] = None
-    limit: Annotated[int | None, Option(min=1, help="Questions of each task, drawn with --seed.")] = None
+    limit: Annotated[int | None, Option(min=1, help="Questions of each task, not of all; drawn with --seed.")] = None
 
     def questions(self, seed: int) -> Mapping[str, Sequence[Question]]:
         """Return the questions of each task."""
@@ -120,8 +120,10 @@ def _answered(
 ) -> dict[str, Any]:
     from biorag.answering.answerer import SCORE, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
+    from biorag.benchmarks.mirage.questions import described
 
     chosen = asked.questions(settings.seed)
+    show.err.print(described(chosen), soft_wrap=True)
     others = run.score_finished(chosen, how.compare) if how.compare else None
     total = sum(len(questions) for questions in chosen.values())
     with nullcontext(None) if how.mode == NO_RETRIEVAL else open_index(settings) as opened:
@@ -143,7 +145,8 @@ def _answered(
 def _print(report: Mapping[str, Any]) -> None:
     scores = [{"task": task, **score, "shares": _shares(score)} for task, score in report["tasks"].items()]
     columns = COLUMNS | OF_FREE_REPLIES if any(score["retries"] for score in scores) else COLUMNS
-    show.listing(f"MIRAGE, average accuracy {report['average']:.4f}", columns, scores)
+    title = f"MIRAGE, average accuracy {report['average']:.4f}, of guessing {report['chance']:.4f}"
+    show.listing(title, columns, scores)
     work = report["manifest"]
     counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
     show.err.print(f"{counts}; seconds: {work['seconds']}")

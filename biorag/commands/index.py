@@ -22,10 +22,12 @@ from biorag.indexing import CorpusReading, index_corpus, survey_corpus
 from biorag.registries import ENRICHERS, PARTS, READERS
 from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
+from biorag.utils.progress import duration
 from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
+    from biorag.indexes.estimating import IndexEstimate
     from biorag.indexes.writing import IndexReport
 
 
@@ -205,7 +207,7 @@ def index(
     if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, CorpusReading(reading.columns)) as surveyed:
             estimate = surveyed.estimate()
-        show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
+        _print_estimate(estimate, as_json)
     else:
         report = _indexed(settings, corpus, rejected, run, reading)
         _print_report(report, as_json)
@@ -231,15 +233,23 @@ def _indexed(
     return report
 
 
+def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:
+    values = asdict(estimate)
+    if not as_json:
+        parts = ", ".join(f"{part} {duration(seconds)}" for part, seconds in values.pop("parts").items())
+        values["seconds"] = f"{estimate.seconds:,.0f} ({parts})"
+    show.report(f"Index {estimate.name}, by a sample", values, as_json)
+
+
 def _print_report(report: IndexReport, as_json: bool) -> None:
     values = asdict(report)
     if not report.vectors:
         del values["vectors"]
     if not as_json:
-        values = {name: value for name, value in values.items() if name not in ("torn", "renamed") or value}
         values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}
         if lacking := values.pop("lacking"):
             names = f"{len(lacking):,} ({', '.join(lacking[:3])}{' …' * (len(lacking) > 3)})"
             advice = "a .ris or .bib file beside them, or --enrich crossref, gives them"
             show.err.print(f"Papers without authors or year: {names}; {advice}", soft_wrap=True)
+        values = {name: value for name, value in values.items() if value or name in ("added", "complete")}
     show.report(f"Index {report.name}", values, as_json)

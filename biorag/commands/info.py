@@ -1,4 +1,4 @@
-"""`biorag info`: the settings; of an index the same as `biorag indexes show`."""
+"""`biorag info`: the indexes, one of them, or the settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from biorag.settings.settings import FIELDS, Settings
 def info(
     settings: Annotated[Settings, Flags("qdrant")],
     line: CommandLine,
-    name: Annotated[str | None, typer.Argument(help="Name of an index; by default all are listed.")] = None,
-    list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Index to show. Default: list all.")] = None,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List the settings and their values.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show the settings; of an index, the same as 'biorag indexes show'.
+    """List the indexes, show one as 'biorag indexes show' does, or list the settings.
 
     Examples:
 
+      biorag info
+      biorag info demo --json
       biorag info --settings
       biorag info --settings --json
     """

@@ -19,6 +19,7 @@ from rich.text import Text
 from biorag.errors import BadInputError
 from biorag.types import OnProgress
 from biorag.utils.files import json_text
+from biorag.utils.progress import duration
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
             out.file.write(f"{line}\n")
         out.file.flush()
         return
-    shown = Table(title=title, title_justify="left", header_style="bold")
+    shown = Table(title=title, title_justify="left", header_style="bold", show_header=any(columns))
     widths = [max(map(len, cells)) for cells in zip(columns, *texts, strict=True)]
     for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
         numeric = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
@@ -166,23 +167,32 @@ def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[st
 
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[OnProgress]:
-    """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds."""
+    """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds.
+
+    The rate is that since the first step, before which models are loaded, and which may be what a run resumes from; in
+    the end that of all.
+    """
     shown = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[rate]}")
-    with Progress(*shown, TimeRemainingColumn(), console=err, disable=not err.is_terminal) as bar:
+    bar = Progress(*shown, TimeRemainingColumn(), console=err, disable=not err.is_terminal, speed_estimate_period=3600)
+    with bar:
         task = bar.add_task(description, total=total, rate="")
-        started = reported = time.monotonic()
-        done = 0
+        begun = started = reported = time.monotonic()
+        done, first = 0, -1
 
         def advance(count: int = 1) -> None:
-            nonlocal reported, done
-            done += count
+            nonlocal started, reported, done, first
             now = time.monotonic()
-            rate = done / max(now - started, 1e-9)
-            bar.update(task, advance=count, rate=f"{rate:,.0f}/s")
+            if first < 0:
+                started, first = now, count
+            done += count
+            is_over = total is not None and done >= total
+            rate = done / (now - begun) if is_over else (done - first) / max(now - started, 1e-9)
+            shown_rate = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+            bar.update(task, advance=count, rate=shown_rate)
             if not err.is_terminal and now - reported >= QUIET_SECONDS:
                 reported = now
-                left = f" of {total:,}, {(total - done) / rate:,.0f} s left" if total and done else ""
-                err.print(f"{description}: {done:,}{left}, {rate:,.1f}/s")
+                left = f", {duration((total - done) / rate)} left" if total and rate else ""
+                err.print(f"{description}: {done:,}{f' of {total:,}' if total else ''}{left}, {shown_rate}")
 
         yield advance
 

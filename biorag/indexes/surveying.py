@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ class Survey:
     are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets.
     `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
     BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
+    `seconds` is how long it took to read the files.
     """
 
     sources: tuple[SourceRecord, ...]
@@ -58,6 +60,7 @@ class Survey:
     skipped: frozenset[Source] = frozenset()
     known: int = 0
     ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64), compare=False, repr=False)
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def changes(self) -> int:
@@ -135,6 +138,7 @@ def survey(
 
     Raises `BadInputError` at the first bad line, or if the corpus holds no snippet.
     """
+    started = time.perf_counter()
     tally, before = CorpusTally(split, length_of or LengthCounter()), {record.sha256: record for record in taken}
     records: list[SourceRecord] = []
     skipped: dict[Source, SourceRecord] = {}
@@ -168,6 +172,7 @@ def survey(
         skipped=frozenset(skipped),
         known=sum(record.snippets for record in skipped.values()),
         ids=np.array(tally.ids, np.uint64),
+        seconds=time.perf_counter() - started,
     )
 
 

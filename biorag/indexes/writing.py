@@ -258,7 +258,7 @@ class SurveyedCorpus:
 
     def estimate(self) -> IndexEstimate:
         """Return an estimate of indexing it; nothing is written."""
-        return estimate(self._planned(), self.survey, self.load_encoding())
+        return estimate(self._planned, self.survey, self.load_encoding)
 
     def doubt(self) -> str:
         """Return what to ask before much of an index goes; "" if there is no need to."""

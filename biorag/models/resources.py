@@ -274,11 +274,3 @@ def operations(device: str, kind: torch.dtype) -> float:
 def gib(size: int) -> str:
     """Return a size in words."""
     return f"{size / 2**30:,.1f} GiB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words."""
-    for unit, length in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:,.0f} seconds" if seconds >= 2 else f"{seconds:.2g} seconds"

@@ -34,3 +34,11 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds" if seconds >= 2 else f"{seconds:.2g} seconds"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from biorag.benchmarks.mirage.questions import load_benchmark, select
+from biorag.benchmarks.mirage.questions import described, load_benchmark, select
 from biorag.errors import BadInputError
 from biorag.types import Question
 
@@ -101,3 +101,10 @@ def test_a_task_that_is_no_safe_folder_name_is_refused(tmp_path):
     """A task names a folder of result files as an id names a file."""
     with pytest.raises(BadInputError, match="task"):
         load_benchmark(write(tmp_path, {"../x": {"q": GOOD}}))
+
+
+def test_what_is_asked_is_described_by_the_number_of_each_task(numbered):
+    assert described(select(numbered, [], 10, 0)) == "20 questions: 10 of each of 2 tasks"
+    assert described(select(numbered, ["two"], None, 0)) == "50 questions of two"
+    uneven = {"one": numbered["one"], "two": numbered["two"][:3], "none": []}
+    assert described(uneven) == "53 questions: 50 of one, 3 of two"

@@ -41,7 +41,7 @@ def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
     asked = ("--limit", "2", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--plot", tmp_path / "plots")
     found = done(mirage(*asked, "--json"))
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"mirage.png", "mirage.svg"}
-    assert set(found) == {"tasks", "average", "config", "manifest"}
+    assert set(found) == {"tasks", "average", "chance", "config", "manifest"}
     assert list(found["tasks"]) == ["mmlu", "medmcqa"]
     for score in found["tasks"].values():
         told = {"n", "accuracy", "std", "interval", "chance", "letters", "strict_accuracy", "parsed", "forced_A"}
@@ -64,6 +64,17 @@ def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
     again = done(mirage("--limit", "3", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--json"))
     assert (again["manifest"]["answered"], again["manifest"]["resumed"]) == (2, 4)
     assert len(scripted.prompts) == 6
+
+
+def test_bench_mirage_says_first_how_many_questions_and_what_guessing_gives(mirage):
+    shown = mirage("--limit", "2", "--mode", "bm25")
+    assert shown.stderr.splitlines()[1] == "10 questions: 2 of each of 5 tasks"
+    rows = [line.split("\t") for line in shown.stdout.splitlines()[1:]]
+    column = rows[0].index("chance")
+    assert column == rows[0].index("accuracy") + 1
+    chances = {row[0]: float(row[column]) for row in rows[1:]}
+    assert chances == {"medqa": 0.25, "medmcqa": 0.25, "pubmedqa": 0.3333, "bioasq": 0.5, "mmlu": 0.25}
+    assert shown.stdout.splitlines()[0].endswith(", of guessing 0.3167")
 
 
 def test_bench_mirage_closed_book(mirage, scripted, tmp_path):

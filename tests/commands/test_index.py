@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from functools import partial
 
 import pytest
@@ -101,7 +102,8 @@ def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_fil
     arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"]
     plain = done(run(*arguments, "--store-tokens", "none"))
     assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
-    assert plain["seconds"] >= 0, "rounded"
+    assert list(plain["parts"]) == ["loading", "reading", "encoding", "writing"]
+    assert plain["seconds"] == pytest.approx(sum(plain["parts"].values()), abs=0.3), "rounded"
     assert plain["bytes"] == 12 * plain["bytes_per_snippet"]
     assert plain["memory_bytes"] > 12 * 4 * 32
     compact, full = (done(run(*arguments, "--store-tokens", kept))["bytes_per_snippet"] for kept in ("compact", "full"))
@@ -110,3 +112,4 @@ def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_fil
     failed(run("info", "default"), 4, "there is none yet")
     shown = run("index", corpus_file, "--encoder", tiny_encoder, "--estimate")
     assert "bytes_per_snippet" in shown.output
+    assert re.search(r"seconds\t\d+ \(loading .* seconds, reading .*, encoding .*, writing .* seconds\)", shown.output)

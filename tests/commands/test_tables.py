@@ -32,3 +32,22 @@ def test_a_narrow_terminal_cuts_no_cell(monkeypatch):
         else:
             assert width >= 70 and ["".join(parts) for parts in zip(*cells, strict=True)] == texts
             assert cells[0][1:3] + cells[0][4:] == texts[1:3] + texts[4:]
+
+
+def test_progress_tells_the_time_left_by_what_this_run_did(monkeypatch, capsys):
+    """20 of 50 questions were answered before; each takes 12 seconds. In the end the rate is that of all."""
+    now = [100.0]
+    monkeypatch.setattr(show.time, "monotonic", lambda: now[0])
+    with show.progress("Questions", 50) as advance:
+        advance(20)
+        for _ in range(30):
+            now[0] += 12
+            advance(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Questions: 23 of 50, 5 minutes left, 0.083/s"
+    assert lines[-1] == f"Questions: 50 of 50, 0 seconds left, {50 / 360:.2g}/s"
+    with show.progress("Checking", None) as advance:
+        advance(256)
+        now[0] += 40
+        advance(512)
+    assert capsys.readouterr().err == "Checking: 768, 13/s\n"

@@ -87,6 +87,17 @@ def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: 
     return chosen
 
 
+def described(benchmark: Benchmark) -> str:
+    """Return how many questions there are, and of which tasks: "50 questions: 10 of each of 5 tasks"."""
+    numbers = {task: len(questions) for task, questions in benchmark.items() if questions}
+    total, least = sum(numbers.values()), min(numbers.values())
+    if len(numbers) == 1:
+        return f"{total:,} questions of {next(iter(numbers))}"
+    if total == least * len(numbers):
+        return f"{total:,} questions: {least:,} of each of {len(numbers)} tasks"
+    return f"{total:,} questions: {', '.join(f'{number:,} of {task}' for task, number in numbers.items())}"
+
+
 def _sample(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
     if limit is None or limit >= len(questions):
         return list(questions)

@@ -263,6 +263,7 @@ def write_report(
     report: dict[str, Any] = {
         "tasks": {task: asdict(score) for task, score in scores.items()},
         "average": average(scores),
+        "chance": average(scores, "chance"),
         "config": {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source},
         "manifest": {**run.identity, "layout": asdict(run.layout), **facts},
     }

@@ -113,9 +113,9 @@ def task_score(scorings: Sequence[Scoring], retries: int = 0) -> TaskScore:
     )
 
 
-def average(scores: Mapping[str, TaskScore]) -> float:
-    """Return the unweighted mean accuracy of the tasks."""
-    return sum(score.accuracy for score in scores.values()) / len(scores)
+def average(scores: Mapping[str, TaskScore], figure: str = "accuracy") -> float:
+    """Return the unweighted mean of a figure of the tasks."""
+    return sum(float(getattr(score, figure)) for score in scores.values()) / len(scores)
 
 
 def compared(ours: Scorings, theirs: Scorings, seed: int) -> Paired:

@@ -157,7 +157,7 @@ def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
     """Check what a run needs, and ask before one that costs money or days; raises UsageError if nobody can be asked."""
     from biorag.lab.recipes.estimates import Estimator, totals
     from biorag.lab.recipes.run import check
-    from biorag.models.resources import duration
+    from biorag.utils.progress import duration
 
     estimates = Estimator(plan).all()
     check(plan, estimates)
@@ -192,7 +192,8 @@ def _print(report: Mapping[str, Any]) -> None:
 
 def _print_preview(planned: Mapping[str, Any]) -> None:
     from biorag.models.finding import accept_licence
-    from biorag.models.resources import duration, gib
+    from biorag.models.resources import gib
+    from biorag.utils.progress import duration
 
     for step in planned["steps"]:
         known = step["seconds"] is not None and step["bytes"] is not None
