@@ -209,7 +209,9 @@ class Answerer:
         """
         question = answer.question.text
         scored = scored or self._extractor.scored(question, answer.hits)
-        rows = chosen_sentences(question, scored, answer.kind)
+        if own_words := answer.question.own_words:
+            scored = self._extractor.by_own_words(own_words, question, answer.hits, scored)
+        rows = chosen_sentences(own_words or question, scored, answer.kind)
         if answer.kind != "yesno":
             return extracted(answer, rows)
         said = polar_evidence(question, scored, self._checker.reader, self._extractor.reader)

@@ -43,6 +43,7 @@ TITLE = -0.3  # of a title, which is shown where nothing else is
 NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
 RARE = 0.65  # rarity of a word of the question from which it can be its subject
 OFF_TOPIC = -0.3  # of a sentence in a snippet without the question's subject
+ELSEWHERE = -1.0  # of a sentence in a snippet without the topic of a follow-up that names no other subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
 WINDOW = 420  # characters of a window, of which a sentence may have all
@@ -294,6 +295,27 @@ class Extractor:
             return scored
         scored.scores[read] += reader.trust.answers * reading.answers
         return scored._replace(answers=reading.answers)
+
+    def by_own_words(
+        self, own_words: str, question: str, hits: Sequence[Hit], scored: ScoredSentences
+    ) -> ScoredSentences:
+        """Return the sentences of a follow-up with the scores of its own words, and what the reader says of them.
+
+        The rest of `question` is its topic. A sentence of a hit that does not name that loses `ELSEWHERE`, or
+        `OFF_TOPIC` where the follow-up names a subject of its own ("And heparin?").
+        """
+        scores = features(own_words, hits, scored.rows)
+        if self._encoder and scored.rows:
+            snippets = [hit.snippet for hit in hits]
+            scores = scores + late_interaction(own_words, snippets, scored.rows, self._encoder).sentences
+        if len(scored.answers) and (reader := self._reader()):
+            scores[scored.read] += reader.trust.answers * scored.answers
+        hit_stems = [set(stems(hit.snippet.contents)) for hit in hits]
+        topic = set(stems(question)).difference(stems(own_words)).intersection(set().union(*hit_stems))
+        subjects = {stem for stem in topic if rarity(stem) >= RARE} or set(sorted(topic, key=rarity)[-1:])
+        others = [bool(subjects) and subjects.isdisjoint(hit_stems[row.n - 1]) for row in scored.rows]
+        weight = ELSEWHERE if _subject(own_words, hits) is None else OFF_TOPIC
+        return scored._replace(scores=scores + weight * np.array(others, np.float32))
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""

@@ -210,19 +210,22 @@ class Session:
         options: Options = (),
         filter: Filter = (),
         exclude_pmid: Sequence[int] = (),
+        own_words: str = "",
         on_text: Callable[[str], None] | None = None,
         **changes: Unpack[QuestionSettings],
     ) -> AnswerResult:
         """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
 
         `options` are the texts of a multiple-choice question by their letters, or strings such as "A=thiamine";
+        `own_words` are those of a follow-up, by which its extract is chosen, where `question` adds the topic to them;
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
         from biorag.answering.weighing import opposed
 
         check_text(question)
-        asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
+        asked = Question("ask", question, options_of(options), own_words=own_words)
+        where = conditions(filter, exclude_pmid)
         self._begin_generator()
         models = self._models(**changes)
         with self._opened_index():

@@ -19,13 +19,15 @@ from biorag.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
+CHECK_SECONDS = 5.0  # for the reply of a server that may be down
 MOST_OPEN = 3  # besides the one that stays open
 
 
 def fault_of(settings: Settings, name: str) -> BioragError | None:
-    """Return why an index cannot be opened; None if it can."""
+    """Return why an index cannot be opened, its server asked once; None if it can."""
+    once = settings.replace(name=name, retries=0, timeout=min(settings.services.timeout, CHECK_SECONDS))
     try:
-        with open_stored(settings.replace(name=name)):
+        with open_stored(once):
             return None
     except BioragError as error:
         return error

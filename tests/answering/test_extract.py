@@ -22,6 +22,7 @@ from biorag.answering.extract import (
     off_topic,
     select,
 )
+from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, sentence_matches
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet, Trust
 from tests.fakes import ScriptedReader
@@ -231,6 +232,26 @@ def test_a_sentence_on_another_subject_loses():
     assert not off_topic("What is the treatment?", hits, rows).any(), "no word of it is rare"
     level = [replace(hit, score=1.0) for hit in hits]
     assert all(row.n == 1 for row in Extractor().extract(question, level))
+
+
+def test_the_own_words_of_a_follow_up_choose_among_the_sentences_on_its_topic():
+    hits = [
+        replace(hit, score=1.0)
+        for hit in hits_of(
+            "Metformin lowers glucose production in the liver. Nausea is a common side effect of it.",
+            "A side effect of empagliflozin is thrush.",
+            "Heparin acts by antithrombin.",
+        )
+    ]
+    extractor, asked = Extractor(), "And its side effects?"
+    question = f"{asked} (metformin)"
+    scored = extractor.by_own_words(asked, question, hits, extractor.scored(question, hits))
+    rows = chosen_sentences(asked, scored)
+    assert rows[0].text == "Nausea is a common side effect of it."
+    assert {row.n for row in rows} == {1}
+    other = "And heparin?"
+    scored = extractor.by_own_words(other, f"{other} (metformin)", hits, extractor.scored(other, hits))
+    assert chosen_sentences(other, scored)[0].n == 3, "a subject of its own needs no topic beside it"
 
 
 def test_words_that_nothing_holds():

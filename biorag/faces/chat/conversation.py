@@ -106,6 +106,7 @@ class Conversation:
             filter=self._conditions,
             exclude_pmid=self._exclude_pmid,
             answer_anyway=holds or None,
+            own_words=question if searched != question else "",
             on_text=on_text,
         )
         if self.turns and searched != question:

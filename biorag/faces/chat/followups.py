@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from biorag.answering.extract import RARE
 from biorag.answering.guards.words import is_common, rarity, stems, units
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Filter, Session
@@ -148,39 +149,52 @@ def _names_nothing(text: str, count: int) -> bool:
 def with_topic_of(last: str, question: str) -> str:
     """Return a question followed by the topic of the last one, in parentheses: "antidote? (apixaban)".
 
-    `last` is the last question as it was searched, so that a topic stays from one follow-up to the next.
+    `last` is the last question as it was searched, so that a topic stays from one follow-up to the next; one that names
+    a subject of its own ("And heparin?") puts that before it.
     """
-    carried = _CARRIED.search(last)
-    known = terms(question)
-    topic = [word for word in _names(carried[1] if carried else last) if not terms(word) <= known][:MOST_CARRIED]
+    carried, known = _CARRIED.search(last), terms(question)
+    names = _names(last)[0] or _names(last)[1]
+    if carried:
+        own = last[: carried.start()]
+        rare, words = _names(carried[1])
+        names = [*(() if _REFERRING.search(own) else _names(own)[0]), *(rare or words)]
+    topic = [word for word in dict.fromkeys(names) if not terms(word) <= known][:MOST_CARRIED]
     return f"{question.strip()} ({' '.join(topic)})" if topic else question.strip()
 
 
-def _names(text: str) -> list[str]:
-    """Return the rare words of a text, each once, which can be its subject; its content words if none is rare."""
+def _names(text: str) -> tuple[list[str], list[str]]:
+    """Return the rare words of a text, each once, which can be its subject, and its content words."""
     common = _attributes()
     by_terms: dict[frozenset[str], str] = {}
     for match in _WORD.finditer(text):
         if held := terms(match[0]):
             by_terms.setdefault(frozenset(held), match[0])
     words = list(by_terms.values())
-    return [word for word in words if any(rarity(stem) >= SUBJECT for stem in set(stems(word)) - common)] or words
+    return [word for word in words if any(rarity(stem) >= SUBJECT for stem in set(stems(word)) - common)], words
 
 
 def following(question: str, last_question: str, last_answer: str, answer: AnswerResult) -> AnswerResult:
-    """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it repeats the last answer."""
+    """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it repeats the last answer.
+
+    They lack it if they hold no word that it adds, or not a rare one. Where no hit holds one beside the topic, the
+    answer is one that may be.
+    """
     if answer.abstained or not (added := _added(question, last_question)):
         return answer
-    hit_stems = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
+    hit_stems = [set(stems(hit.snippet.contents)) for hit in answer.hits]
+    topic = set(stems(answer.question.text)).difference(stems(question))
     answer_stems = set(stems(answer.text))
-    if missing := [word for word in added if hit_stems.isdisjoint(stems(word))]:
+    missing = [word for word in added if set().union(*hit_stems).isdisjoint(stems(word))]
+    if missing and (missing == added or any(rarity(stem) >= RARE for word in missing for stem in stems(word))):
         text = f"I found no snippet on {', '.join(missing)} here."
     elif comparable(answer.text) == comparable(last_answer) and all(
         answer_stems.isdisjoint(stems(word)) for word in added
     ):
         text = f"I found no sentence on {', '.join(added)} that answers this."
     else:
-        return answer
+        beside = set().union(*(words for words in hit_stems if not topic.isdisjoint(words)))
+        apart = topic and any(beside.isdisjoint(stems(word)) for word in added)
+        return replace(answer, certainty="may") if apart and answer.certainty == "answer" else answer
     return replace(
         answer, text=text, short_answer="", items=(), sentences=(), citations=(), certainty="nothing", abstained=True
     )

@@ -87,6 +87,8 @@ def test_questions_that_stand_alone(question):
         ("Aspirin, aspirin and ASPIRIN?", "and warfarin?", "and warfarin? (Aspirin)"),
         ("Why?", " and in children? ", "and in children?"),
         (LAST, LAST, LAST),
+        ("And heparin? (warfarin)", "How is it reversed?", "How is it reversed? (heparin warfarin)"),
+        ("Does it prevent stroke? (warfarin)", "which dose?", "which dose? (warfarin)"),
     ],
 )
 def test_a_follow_up_takes_over_the_words_that_it_lacks(last, question, expected):
@@ -230,6 +232,21 @@ def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     assert withheld.hits == answer.hits
     assert following("and in women?", last, "", answer) is answer
     assert following("does that increase?", last, "", answer) is answer
+
+
+def test_a_word_that_no_hit_holds_beside_the_topic_makes_an_answer_that_may_be():
+    answer = answered("Enalapril causes a cough by bradykinin.", "Asthma is frequent in children.")
+    answer = replace(answer, question=Question("q", "and in children? (enalapril)"), certainty="answer")
+    assert following("and in children?", "Why enalapril?", "", answer).certainty == "may"
+    beside = replace(answer, question=Question("q", "and in children? (asthma)"))
+    assert following("and in children?", "Why asthma?", "", beside) is beside
+
+
+def test_a_common_word_may_be_missing_and_a_rare_one_not():
+    answer = answered("Metformin is stopped in kidney failure.")
+    assert following("Is it given in failure?", "metformin?", "", answer) is answer
+    withheld = following("Is failure cured by acupuncture?", "metformin?", "", answer)
+    assert withheld.text == "I found no snippet on cured, acupuncture here."
 
 
 def test_what_was_said_before_is_not_said_again_unless_it_answers():

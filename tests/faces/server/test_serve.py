@@ -152,7 +152,7 @@ def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog)
         assert first_of(settings) == "default"
         with Session(settings.replace(name="default")) as first:
             pool = SessionPool(first, others=True)
-            said = [line for record in caplog.records if "left out" in (line := record.getMessage())]
+            said = [record.getMessage() for record in caplog.records]
             assert pool.names() == ["default", "demo", "inhalers"]
             assert [line.partition(":")[0] for line in said] == [
                 "index 'away' is left out",

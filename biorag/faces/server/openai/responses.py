@@ -45,8 +45,9 @@ class ResponsesBody(BaseModel):
             if getattr(self, field):
                 sentence = f"{field}: no response is kept, so leave it out and send the earlier messages in 'input'"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, sentence, param=field, code="unsupported_parameter")
-        text = isinstance(self.input, str)
-        return question_of([Message(role="user", content=self.input)] if text else self.input)
+        if isinstance(self.input, str):
+            return question_of([Message(role="user", content=self.input)])
+        return question_of(self.input)
 
     def reply(self, model: str) -> Written:
         """Return how a model's answer is written."""
