@@ -14,9 +14,9 @@ from torch import nn
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import Features, run
-from biorag.models.labels import check_head, label_columns
+from biorag.models.labels import check_head, label_columns, trust_of
 from biorag.models.loading import load_for_inference
-from biorag.types import LABELS, Reading, Snippet, Trust, Vectors
+from biorag.types import LABELS, Reading, Snippet, Vectors
 
 
 class CrossEncoderReranker:
@@ -47,11 +47,10 @@ class CrossEncoderReader:
     """
 
     reads_whole, spent = False, ""
-    trust = Trust()
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
         self._model, self._columns = load_reader_model(files, precision)
-        self.name, self.sha256 = files.id, files.sha256
+        self.name, self.sha256, self.trust = files.id, files.sha256, trust_of(self._columns)
         self.reads_questions = self.tells_answers = len(self._columns) > len(LABELS)
 
     def read(self, query: str, windows: Sequence[str]) -> Reading:

@@ -22,7 +22,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, by_length, in_batches, size
 from biorag.models.finding import ModelFiles, first_line, hash_of_file
 from biorag.models.formats.directory import check_folder
-from biorag.models.labels import read_trust
+from biorag.models.labels import label_columns, read_trust, trust_of
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
 from biorag.models.tokens import read_tokenizer
@@ -350,7 +350,7 @@ def load_reader(files: ModelFiles, precision: str, exports: Path | None) -> Read
     """Return a reader: its export in the folder `exports`, else by torch."""
     model = open_export(files, "reader", precision, exports)
     if model:
-        return ExportedReader(model, files.id, files.sha256)
+        return ExportedReader(model, files.id, files.sha256, trust_of(label_columns(files)))
     from biorag.models.cross_encoder import CrossEncoderReader
 
     return CrossEncoderReader(files, precision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from biorag.errors import MissingError
@@ -52,6 +53,11 @@ def label_columns(files: ModelFiles) -> tuple[int, ...]:
             "or three that id2label in its config.json names entailment, contradiction and neutral"
         )
     return tuple(meanings.index(label) for label in expected)
+
+
+def trust_of(columns: Sequence[int]) -> Trust:
+    """Return the trust in a reader with these `label_columns`; with one output it never contradicts."""
+    return Trust() if columns else Trust(contradicts=2.0)
 
 
 def read_trust(folder: Path) -> Trust:

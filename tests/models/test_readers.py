@@ -108,6 +108,7 @@ def test_probabilities_are_those_of_the_library_in_our_order(reader):
     files, columns = reader
     assert label_columns(files) == columns
     loaded = CrossEncoderReader(files, "fp32")
+    assert loaded.trust.tells_sides == bool(columns), "one output says of no study that it is against"
     assert loaded.tells_answers == loaded.reads_questions == (len(columns) == 4)
     rows = read_each(loaded)
     assert rows.shape == (5, len(columns) or 3) and rows.dtype == np.float32
@@ -128,6 +129,7 @@ def test_an_export_gives_the_probabilities_of_torch(reader, tmp_path):
     ours, theirs = load_exported(files, "auto", tmp_path), CrossEncoderReader(files, "fp32")
     assert isinstance(ours, ExportedReader)
     assert (ours.name, ours.sha256) == (theirs.name, theirs.sha256)
+    assert ours.trust.tells_sides == bool(columns)
     assert ours.tells_answers == ours.reads_questions == (len(columns) == 4)
     np.testing.assert_allclose(read_each(ours), read_each(theirs), atol=LARGEST_DIFFERENCE)
     assert ours.read("fever", []).stances.shape == (0, 3)
