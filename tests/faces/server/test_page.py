@@ -345,7 +345,7 @@ def test_pictures_of_the_documentation(browser, library):
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_one_chooses_among_the_indexes_of_the_home(browser, library, scripts):
-    assert "The page has all 2 indexes; the APIs ask 'default'" in "".join(library.lines)
+    assert "Index 'default' is asked where a request names none" in "".join(library.lines)
     sized(browser, LARGE)
     with without_scripts(browser, not scripts):
         browser.get(library.url)
