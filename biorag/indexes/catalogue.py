@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from biorag.corpus.rejects import REJECTS
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, write_ledger
@@ -20,7 +21,7 @@ from biorag.utils.locks import LOCK, DirectoryLock, is_written
 from biorag.utils.progress import batched
 
 COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
-FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD)  # what an index's folder has
+FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD, REJECTS)  # what an index's folder has
 COPIED = 256  # snippets that are read and written at once
 
 

@@ -70,6 +70,8 @@ def test_an_index_is_deleted(indexed, settings):
 def test_what_biorag_did_not_write_stays_where_it_is(indexed, settings):
     thesis = Store(settings).folder / "thesis.txt"
     thesis.write_text("ten years of work")
+    for ours in ("rejects.jsonl", ".manifest.json.0123456789abcdef"):
+        (thesis.parent / ours).write_text("{}")
     result = indexed("indexes", "delete", "test", "--yes", "--json")
     assert done(result)["kept"] == [str(thesis)]
     assert f"did not write it: {thesis}" in " ".join(result.stderr.split("\n"))
