@@ -16,7 +16,7 @@ from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SHARD
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import Index, OnProgress
-from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, remove_path, scratch_folder, sync_folder, write_json
+from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, scratch_folder, sweep, sync_folder, write_json
 from biorag.utils.locks import LOCK, DirectoryLock, is_written
 from biorag.utils.progress import batched
 
@@ -107,8 +107,7 @@ def remove_index(settings: Settings) -> list[Path]:
     with DirectoryLock(folder, exclusive=True):
         if manifest is not None and (collection := Store(settings).collection(manifest.store)):
             collection.remove()
-        for left in left_behind(settings.home, deep=False):
-            remove_path(left)
+        sweep(settings.home)
         ours = [path for path in folder.iterdir() if path.name in FILES or TEMPORARY.fullmatch(path.name)]
         kept = sorted({*folder.iterdir()} - {*ours})
         with scratch_folder(settings.home, "removed") as grave:

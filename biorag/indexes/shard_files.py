@@ -21,15 +21,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError
 from biorag.indexes.manifest import MANIFEST, read_manifest
-from biorag.utils.files import (
-    copy_sparse,
-    left_behind,
-    remove_path,
-    require_room,
-    scratch_folder,
-    sha256_of,
-    write_json,
-)
+from biorag.utils.files import copy_sparse, require_room, scratch_folder, sha256_of, sweep, write_json
 from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.versions import installed_versions
 
@@ -227,8 +219,7 @@ def _bytes(files: Iterable[Path]) -> int:
 
 def _room(copied: list[Path]) -> Path:
     """Return the folder for the copies: in memory if they are small, else where temporary files go."""
-    for left in left_behind(MEMORY, deep=False):
-        remove_path(left)
+    sweep(MEMORY)
     needed = _bytes(copied)
     if needed <= IN_MEMORY and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 * needed:
         return MEMORY

@@ -153,11 +153,15 @@ def _is_left(path: Path) -> bool:
     return False
 
 
+def sweep(folder: Path) -> None:
+    """Remove what `left_behind` finds in a folder itself."""
+    for path in left_behind(folder, deep=False):
+        remove_path(path)
+
+
 def is_old(path: Path) -> bool:
-    """Return whether a file has not changed for `OLD_DAYS`; False if it is gone."""
-    with suppress(OSError):
-        return time.time() - path.lstat().st_mtime > OLD_DAYS * 86_400
-    return False
+    """Return whether a file is there, and has not changed for `OLD_DAYS`."""
+    return path.exists() and time.time() - path.stat().st_mtime > OLD_DAYS * 86_400
 
 
 def remove_path(path: Path) -> None:
