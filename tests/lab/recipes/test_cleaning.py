@@ -37,7 +37,11 @@ def made(tiny_encoder, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def home(made, tmp_path, own_exports) -> Path:
+def home(made, tmp_path, own_exports, monkeypatch) -> Path:
+    """A home of its own, and folders of temporary files that no other process uses."""
+    monkeypatch.setattr("biorag.indexes.catalogue.MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
     shutil.copytree(made / "indexes", tmp_path / "home" / "indexes", copy_function=copied)
     for name in exports_of(made, "a-deleted-index", "being-written"):
         write(tmp_path / "home" / "exports" / name / "model.onnx")
@@ -93,10 +97,8 @@ def test_exports_that_no_index_and_no_process_uses_go(home, made):
     assert "fever" in succeeded(invoke("search", "fever", "--name", "one", home=home)).stdout
 
 
-def test_what_killed_commands_left_and_old_replies_go(home, tmp_path, monkeypatch):
+def test_what_killed_commands_left_and_old_replies_go(home, tmp_path):
     temporary, memory = tmp_path / "tmp", tmp_path / "memory"
-    monkeypatch.setattr("biorag.indexes.catalogue.MEMORY", memory)
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     left = [
         home / "indexes" / "one" / f".manifest.json.{HEX}",
         home / "encoders" / f".biorag.{HEX}" / "model" / "weights",
