@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -207,17 +207,20 @@ def index_corpus(
     progress: Progress = silent,
     reading: CorpusReading = CorpusReading(),
     confirm: Callable[[str], None] = lambda question: None,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
 
-    `confirm` is asked before more than a third of the index goes, and may raise.
+    `confirm` is asked before more than a third of the index goes, and may raise. `alone` gives a context in which the
+    index is written to.
 
     Raises `ServiceError` if another process is using the index, or the store fails.
     """
     with survey_corpus(settings, corpus, rejects, progress, reading) as surveyed:
         if question := surveyed.doubt():
             confirm(question)
-        report = surveyed.write(progress)
+        with alone():
+            report = surveyed.write(progress)
     export_models(settings)
     return report
 

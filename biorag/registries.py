@@ -613,6 +613,7 @@ PARTS = Registry(
     Kind("cluster encoders", ".lab.scale.stages:encoders", "encode by the workers of a Ray cluster"),
     Kind("staged index", ".lab.scale.stages:index_in_stages", "export, encode and load a corpus"),
     Kind("load vectors", ".lab.scale.stages:load", "bring encoded vectors into an index"),
+    Kind("checked manuscript", ".papers.manuscripts.report:checked_files", "check a manuscript, and write its report"),
     Kind("leftovers", ".lab.recipes.cleaning:leftovers", "what indexes and runs leave on the disk"),
     Kind("remove leftovers", ".lab.recipes.cleaning:remove", "remove it"),
 )

@@ -17,7 +17,7 @@ from biorag.api.answer_text import read_by
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
 from biorag.api.weighings import WeighResult
 from biorag.engine import OpenIndex, load_checker, load_models, open_stored
-from biorag.errors import MissingError, UsageError, check_name
+from biorag.errors import MissingError, ServiceError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
@@ -66,6 +66,7 @@ class QuestionSettings(TypedDict, total=False):
     kind: str | None
 
 
+WRITTEN = "index {!r} is taking in papers just now: ask again in a minute"
 PER_QUESTION = tuple(QuestionSettings.__annotations__)
 
 
@@ -97,12 +98,14 @@ class Session:
         self._opened: OpenIndex | None = None
         self._generator: Future[Generator | None] | None = None
         opening = ExitStack()
+        self._held = opening.enter_context(ExitStack())  # the index alone
+        self._closed_because = ""
         self._closing = finalize(self, opening.close)  # at the interpreter's exit, too
         try:
             self._background = opening.enter_context(ThreadPoolExecutor(1, "generator"))
             if eager and settings.generation.llm:
                 self._begin_generator()
-            self._manifest, self._index = opening.enter_context(open_stored(settings))
+            self._manifest, self._index = self._held.enter_context(open_stored(settings))
             if eager:
                 self._begin_generator()
                 self._models()
@@ -133,7 +136,27 @@ class Session:
         with self._searching:
             if not self._closing.alive:
                 raise UsageError(f"index {self.name!r} is closed: open it again")
+            if self._closed_because:
+                raise ServiceError(self._closed_because)
             yield
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Close the index while a block writes to it, then open it as it is now; the models stay loaded.
+
+        Meanwhile what needs the index raises `ServiceError`. Raises as opening a session does if it cannot be opened.
+        """
+        with self._opened_index():
+            self._closed_because = WRITTEN.format(self.name)
+            self._held.close()
+        try:
+            yield
+        finally:
+            with self._searching:
+                self._manifest, self._index = self._held.enter_context(open_stored(self.settings))
+                if self._opened:
+                    self._opened = load_models(self.settings, self._manifest, self._index, self._loaded)
+                self._closed_because = ""
 
     @contextmanager
     def stored(self) -> Iterator[tuple[Index, Manifest]]:
@@ -145,6 +168,11 @@ class Session:
     def name(self) -> str:
         """The index's name."""
         return self._manifest.name
+
+    @property
+    def updated(self) -> str:
+        """When the open index was last written to."""
+        return self._manifest.updated
 
     @property
     def models(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
 from biorag.registries import LIBRARIES, READERS, ReaderKind, library_of
+from biorag.settings.settings import UPLOADS
 from biorag.utils.files import sha256_of
 from biorag.utils.outputs import is_own
 from biorag.utils.text import escaped
@@ -52,7 +53,7 @@ FOREIGN = {
 TEXTS = (".txt", ".txt.gz")  # names that other formats have too, as PubMed's own export
 # Files beside a corpus that may have its format.
 ABOUT = re.compile(
-    r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)\b.*", re.IGNORECASE
+    r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)[._-].*", re.IGNORECASE
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
 LINKED, CLOSED = "links to folders", "folders that cannot be read"
@@ -266,9 +267,12 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -> list[Path]:
-    """Return a folder's files with these endings, in order, sub-folders' too, but for those that biorag wrote."""
+    """Return a folder's files with these endings, in order, sub-folders' too, but for those that biorag wrote.
+
+    All of the home are such, but for papers that were sent to a server where their folder is named.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.lower().endswith(endings))
-    own = home.resolve() if home else None
+    own = home.resolve() if home and not folder.resolve().is_relative_to((home / UPLOADS).resolve()) else None
     others = [path for path in files if not (own and path.resolve().is_relative_to(own)) and not is_own(path, folder)]
     if len(others) < len(files):
         logger.debug("%s: %d files that biorag wrote are left out", folder, len(files) - len(others))

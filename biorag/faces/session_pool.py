@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from threading import Lock
+from threading import Condition
 
-from biorag.api.session import Session
+from biorag.api.session import WRITTEN, Session
 from biorag.engine import open_stored
-from biorag.errors import BioragError, MissingError
+from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.indexes.catalogue import IndexSummary, summaries
 from biorag.indexes.store import by_size, reachable_indexes
 from biorag.settings.settings import Settings
@@ -56,7 +56,8 @@ class SessionPool:
         self.first = first
         self._others, self._clock = others, clock
         self._opened: dict[str, _Opened] = {}
-        self._lock = Lock()
+        self._written: set[str] = set()
+        self._lock = Condition()
         self._left_out: set[str] = set()
         if others:
             self._check(set(reachable_indexes(first.settings)) - {first.name})
@@ -94,6 +95,8 @@ class SessionPool:
             yield self.first
             return
         with self._lock:
+            if name in self._written:
+                raise ServiceError(WRITTEN.format(name))
             opened = self._opened.get(name) or self._open(name)
             opened.users += 1
         try:
@@ -102,6 +105,24 @@ class SessionPool:
             with self._lock:
                 opened.users, opened.used = opened.users - 1, self._clock()
                 self._close(MOST_OPEN)
+                self._lock.notify_all()
+
+    @contextmanager
+    def written(self, name: str) -> Iterator[None]:
+        """Keep an index, which may be a new one, closed while a block writes to it, once questions to it have ended.
+
+        Until it is open again, it is not lent.
+        """
+        with ExitStack() as closed:
+            if name == self.first.name:
+                closed.enter_context(self.first.written())
+            with self._lock:
+                self._written.add(name)
+                closed.callback(self._written.discard, name)
+                self._lock.wait_for(lambda: name not in self._opened or not self._opened[name].users)
+                if opened := self._opened.pop(name, None):
+                    opened.session.close()
+            yield
 
     def close_idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Close the indexes that nobody has asked for so long."""

@@ -36,6 +36,7 @@ from biorag.utils.parsing import advice_of
 from biorag.utils.registry import or_list
 
 INDEXES = "indexes"  # the folder of indexes in the home
+UPLOADS = "uploads"  # the folder in it of papers that people sent
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "reader", "eutils", "crossref")
@@ -93,6 +94,11 @@ class Settings(Section):
     def records(self) -> Path:
         """The folder of records of papers that were fetched, each under the hash of its paper."""
         return self.home / "records"
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of papers that were sent to `biorag serve`, a folder for each index."""
+        return self.home / UPLOADS
 
     @property
     def cache(self) -> Path:

@@ -34,6 +34,9 @@ class Serving:
     allowed_host: Annotated[list[str] | None, Option(help="Name by which browsers reach it. Repeatable.")] = None
     rate: Annotated[int, Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
     queue: Annotated[int, Option(min=1, help="Questions answered or waiting, at most.")] = 64
+    uploads: Annotated[
+        bool, Option("--uploads", help="Let the page take papers into indexes, and manuscripts to check.")
+    ] = False
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
 
     def options(self, others: bool) -> ServeOptions:
@@ -42,7 +45,9 @@ class Serving:
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
         hosts = tuple(self.allowed_host or ())
-        return ServeOptions(self.host, self.port, token, hosts, self.rate, self.queue, others=others)
+        return ServeOptions(
+            self.host, self.port, token, hosts, self.rate, self.queue, others=others, uploads=self.uploads
+        )
 
 
 @expanded
@@ -60,6 +65,7 @@ def serve(
 
       biorag serve --open
       biorag serve --name pubmed --llm starter -k 10
+      biorag serve --uploads
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
     """
     try:

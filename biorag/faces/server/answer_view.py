@@ -97,6 +97,7 @@ class AnswerView:
     conditions: Sequence[str] = ()  # the filters
     index: str = ""
     others: Sequence[str] = ()  # indexes that may be asked too
+    files: Mapping[str, str] = field(default_factory=dict)  # addresses of one's own papers, by the ids of snippets
 
     @property
     def kept(self) -> dict[str, str]:

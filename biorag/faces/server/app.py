@@ -26,6 +26,7 @@ from biorag.faces.server.guards import Doorkeeper, Guard, is_page
 from biorag.faces.server.openai.router import openai_router
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.pages import Pages, page, page_routes
+from biorag.faces.server.uploads import Uploads
 from biorag.faces.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
 from biorag.utils.versions import installed_versions
@@ -44,6 +45,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     doorkeeper = Doorkeeper(options.token)
     pool = SessionPool(session, options.others)
     tools = _tools(pool)
+    uploads = Uploads(pool, options, answering)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,6 +54,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
                 await running.enter_async_context(tools.session_manager.run())
             running.callback(asyncio.create_task(_sweep(pool)).cancel)
             yield
+        uploads.close()
         pool.close_idle(0)
 
     app = FastAPI(
@@ -65,7 +68,8 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     )
     app.include_router(api_router(pool, answering, searching))
     app.include_router(openai_router(pool, answering, searching))
-    app.router.routes.extend(page_routes(Pages(pool, answering, searching, doorkeeper.asks), doorkeeper))
+    shown = Pages(pool, answering, searching, asks=doorkeeper.asks, uploads=options.uploads)
+    app.router.routes.extend(page_routes(shown, doorkeeper, uploads.routes if options.uploads else ()))
     if tools is not None:
         from mcp.server.transport_security import TransportSecuritySettings
 

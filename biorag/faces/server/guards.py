@@ -27,6 +27,7 @@ COOKIE = "biorag"
 CLIENTS = 10_000  # whose rates are known
 LOGIN = "/login"
 STATIC = "/static/"
+TAKE_FILES = ("/papers", "/check")
 READING = ("GET", "HEAD")
 JSON = "application/json"
 POLICY = (
@@ -114,8 +115,13 @@ class Guard:
         reply = _Reply(send, self._options.write_seconds, cached=scope["path"].startswith(STATIC))
         try:
             self._check(scope, Headers(scope=scope))
-            body = await _whole_body(scope, receive, self._options)
-            await self._app(scope, _replayed(body, receive), reply)
+            if self._options.uploads and scope["method"] == "POST" and scope["path"] in TAKE_FILES:
+                reply.closes = True  # what is left of a refused body is no next request
+                limits = self._options.upload_bytes, self._options.upload_seconds
+                await self._app(scope, _limited(scope, receive, *limits), reply)
+            else:
+                body = await _whole_body(scope, receive, self._options)
+                await self._app(scope, _replayed(body, receive), reply)
         except TimeoutError:  # the client does not take its response, so it gets no other
             return
         except BioragError as error:
@@ -153,7 +159,7 @@ class _Reply:
 
     def __init__(self, send: Send, seconds: float, cached: bool) -> None:
         self._send, self._seconds, self._cached = send, seconds, cached
-        self.begun = False
+        self.begun = self.closes = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -163,6 +169,8 @@ class _Reply:
                 headers.setdefault(name, value)
             if self._cached:
                 headers["Cache-Control"] = "no-cache"
+            if self.closes:
+                headers["Connection"] = "close"
         with anyio.fail_after(self._seconds):
             await self._send(message)
 
@@ -207,24 +215,43 @@ def _host_of(origin: str) -> str:
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
     """Return the whole body of a request."""
-    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {options.body:,} bytes")
-    announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > options.body:
-        raise too_long
+    part = _limited(scope, receive, options.body, options.body_seconds)
     body = bytearray()
-    with anyio.move_on_after(options.body_seconds) as clock:
-        while True:
+    while True:
+        message = await part()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _limited(scope: Scope, receive: Receive, most: int, seconds: float) -> Receive:
+    """Return a `receive` that yields a body of at most so many bytes, which arrives in time.
+
+    Raises `RefusedError` at once where a larger one is announced.
+    """
+    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {most:,} bytes")
+    announced = Headers(scope=scope).get("content-length", "0")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
+        raise too_long
+    size, is_whole, end = 0, False, anyio.current_time() + seconds
+
+    async def limited() -> Message:
+        nonlocal size, is_whole
+        if is_whole:
+            return await receive()
+        with anyio.move_on_after(end - anyio.current_time()) as clock:
             message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
-            body += message.get("body", b"")
-            if len(body) > options.body:
-                raise too_long
-            if not message.get("more_body", False):
-                break
-    if clock.cancelled_caught:
-        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
-    return bytes(body)
+        if clock.cancelled_caught:
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
+        if message["type"] == "http.disconnect":
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
+        size += len(message.get("body", b""))
+        if size > most:
+            raise too_long
+        is_whole = not message.get("more_body", False)
+        return message
+
+    return limited
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -32,6 +32,9 @@ class ServeOptions:
     write_seconds: float = 30.0  # for a client to take each part of a response
     logins: int = 10  # attempts a minute of each client
     others: bool = False  # whether the home's other indexes are served too
+    uploads: bool = False  # whether the page takes papers into indexes, and manuscripts to check
+    upload_bytes: int = 2**30  # of a request that brings files
+    upload_seconds: float = 600.0  # for it to arrive
 
     def __post_init__(self) -> None:
         if not self.token and not is_loopback_name(self.host):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -31,6 +31,7 @@ from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, questi
 from biorag.faces.server.bodies import CONDITIONS, ask_body, form_fields, weigh_body
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
+from biorag.faces.server.own_files import OwnFiles
 from biorag.faces.session_pool import SessionPool
 from biorag.indexes.reading import Overview, overview
 from biorag.prompts.grammar import growing_text
@@ -128,10 +129,11 @@ def page(template: str, /, status: int = 200, **values: Any) -> Response:
 
 
 class LastKept(Generic[T]):
-    """The last values kept, by unguessable names."""
+    """The last values kept, by unguessable names; `gone` is said of others."""
 
-    def __init__(self) -> None:
+    def __init__(self, gone: str = "this answer is no longer kept: ask the question again") -> None:
         self._values: dict[str, T] = {}
+        self._gone = gone
 
     def keep(self, value: T) -> str:
         """Keep a value, dropping the oldest of too many; return its name."""
@@ -144,18 +146,22 @@ class LastKept(Generic[T]):
     def get(self, name: str, *, take: bool = False) -> T:
         """Return a value by its name, dropping it if `take`; raise `MissingError` if it is not kept."""
         if name not in self._values:
-            raise MissingError("this answer is no longer kept: ask the question again")
+            raise MissingError(self._gone)
         return self._values.pop(name) if take else self._values[name]
 
 
-def page_routes(pages: Pages, doorkeeper: Doorkeeper) -> list[BaseRoute]:
-    """Return the routes of the page."""
+def page_routes(
+    pages: Pages, doorkeeper: Doorkeeper, uploads: Sequence[tuple[str, Handler, str]] = ()
+) -> list[BaseRoute]:
+    """Return the routes of the page, with those that take files."""
     login = LoginPages(doorkeeper)
     routes: list[tuple[str, Handler, str]] = [
+        *uploads,
         ("/", pages.start, "GET"),
         ("/ask", pages.ask, "GET"),
         ("/ask", pages.ask, "POST"),
         ("/weigh", pages.weigh, "GET"),
+        ("/files", pages.own_files.open, "GET"),
         ("/answers/{name}/events", pages.events, "GET"),
         ("/answers/{name}/export", pages.export, "GET"),
         ("/login", login.form, "GET"),
@@ -186,13 +192,15 @@ def _is_part(request: Request) -> bool:
 
 
 class Pages:
-    """Question, answer, evidence, of any index of a pool; `asks` for a token, so that one may log out."""
+    """Question, answer, evidence, of any index of a pool; `shown` says what else there is: a log-out, uploads."""
 
-    def __init__(self, pool: SessionPool, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
-        self._pool, self._answering, self._searching, self._asks = pool, answering, searching, asks
+    def __init__(self, pool: SessionPool, answering: WorkQueue, searching: WorkQueue, **shown: bool) -> None:
+        self._pool, self._answering, self._searching, self._shown = pool, answering, searching, shown
+        self.own_files = OwnFiles(pool, searching)
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[Mapping[str, str]] = LastKept()
-        self._overviews: WeakKeyDictionary[Session, Overview] = WeakKeyDictionary()  # while an index is open
+        # while an index is open, with the time that each is of
+        self._overviews: WeakKeyDictionary[Session, tuple[str, Overview]] = WeakKeyDictionary()
 
     async def start(self, request: Request) -> Response:
         """Show the form, what the index holds, questions to it, and the other indexes."""
@@ -225,7 +233,7 @@ class Pages:
         """
         fields = await form_fields(request)
         asked = {name: fields[name] for name in ("question", "claim") if name in fields}
-        shown: dict[str, Any] = {"fields": fields, "kept": _weighed_fields(fields), "asks": self._asks, "weighed": None}
+        shown: dict[str, Any] = {"fields": fields, "kept": _weighed_fields(fields), "weighed": None, **self._shown}
         shown |= {"is_question": "question" in asked, "claim": next(iter(asked.values()), ""), "conditions": []}
         if asked and request.headers.get("sec-fetch-site") != "cross-site":
             body = ask_body(fields) if shown["is_question"] else weigh_body(fields)
@@ -277,7 +285,9 @@ class Pages:
             with self._lending(fields)() as session:
                 matches = session.matches(answer.question.text, answer.hits)
                 others = [name for name in self._pool.names() if name != session.name]
+                files = self.own_files.links(session, answer.hits)
             shown = {"fields": fields, "conditions": ask_body(fields).filter, "index": session.name, "others": others}
+            shown["files"] = files
             return answer_view(fields["question"], answer, self._answers.keep(answer), matches, **shown)
 
         return await self._searching.run(made)
@@ -287,10 +297,10 @@ class Pages:
     ) -> Response:
         def made() -> Response:
             with self._lending(fields)() as session:
-                if session not in self._overviews:
+                if self._overviews.get(session, ("",))[0] != session.updated:
                     with session.stored() as (index, manifest):
-                        self._overviews[session] = overview(manifest, index)
-                shown = self._overviews[session]
+                        self._overviews[session] = session.updated, overview(manifest, index)
+                _, shown = self._overviews[session]
                 return page(
                     "start.html",
                     status_of(fault) if fault else HTTPStatus.OK,
@@ -303,7 +313,7 @@ class Pages:
                     indexes=self._pool.listed(),
                     overview=shown,
                     types=telling_types(shown.types),
-                    asks=self._asks,
+                    **self._shown,
                 )
 
         return await self._searching.run(made)

@@ -9,15 +9,18 @@ import html
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from biorag.api.session import Session
 from biorag.corpus.sources import Source
 from biorag.errors import check_name
 from biorag.papers.files.documents import of_word
-from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind
+from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind, check_manuscript
 from biorag.references.reference import reference_of
+from biorag.types import Progress
 from biorag.utils.files import json_text
 
 CAUTION = (
@@ -99,8 +102,8 @@ def notes(report: CheckReport) -> Iterator[str]:
         yield from (f"{mark} is in no list of references ({sentence.paragraph.place})" for mark in sentence.unlisted)
 
 
-def page(report: CheckReport) -> str:
-    """Return a report as one page of HTML without scripts, which loads nothing."""
+def as_html(report: CheckReport) -> str:
+    """Return the content of a page on a report, without scripts and styles."""
     name = html.escape(Path(report.manuscript.file).name)
     body = [f"<h1>Citations of {name}</h1>", f"<p>{html.escape(summary(report))}</p>", f"<p class=dim>{CAUTION}</p>"]
     for title, level, findings in sections(report):
@@ -112,12 +115,18 @@ def page(report: CheckReport) -> str:
                 rows.append(f"<{tag}><span class=dim>{label}:</span> {html.escape(text)}</{tag}>")
             body.append(f'<article class="{level}">{"".join(rows)}</article>')
     body += [f"<p class=dim>note: {html.escape(note)}</p>" for note in notes(report)]
+    return "\n".join(body)
+
+
+def page(report: CheckReport) -> str:
+    """Return a report as one page of HTML without scripts, which loads nothing."""
+    name = html.escape(Path(report.manuscript.file).name)
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Citations of {name}</title>'
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>\n'
-        + "\n".join(body)
+        + as_html(report)
         + "\n</body></html>\n"
     )
 
@@ -128,6 +137,20 @@ def as_json(report: CheckReport) -> str:
 
 
 REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "json": as_json}
+
+
+def checked_files(
+    session: Session, file: Path, references: Sequence[Path], progress: Progress
+) -> tuple[str, dict[str, bytes]]:
+    """Check a manuscript; return the content of a page on it, and its reports and commented copy by their names.
+
+    Raises as `check_manuscript` does.
+    """
+    report = check_manuscript(session, file, references, progress=progress)
+    copies = {f"{file.stem}-checked.docx": commented(report)} if file.suffix.lower() == ".docx" else {}
+    report = replace(report, manuscript=replace(report.manuscript, file=file.name))
+    reports = {f"{file.stem}-report.{format}": written(report, format).encode() for format in REPORTS}
+    return as_html(report), {**copies, **reports}
 
 
 # --- the copy of a Word document

@@ -51,6 +51,14 @@ for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin",
   });
 }
 
+// Files beyond the limit are not sent.
+document.addEventListener("change", ({ target }) => {
+  if (!target.dataset.most) return;
+  const bytes = [...target.files].reduce((sum, file) => sum + file.size, 0), most = Number(target.dataset.most);
+  target.setCustomValidity(bytes > most ? `Together more than ${most >> 20} MB: send fewer at a time` : "");
+  target.reportValidity();
+});
+
 // Fields without a value do not belong into the address.
 document.addEventListener("htmx:configRequest", (event) => {
   const fields = event.detail.formData;
