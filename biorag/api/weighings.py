@@ -128,5 +128,5 @@ def _item(study: Study) -> str:
     named = f"PMID {reference.pmid}" if reference.pmid else reference.id
     source = f"[{plain(named)}](<{reference.url}>)" if reference.url else plain(named)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    line = ": ".join(filter(None, (plain(source_line(reference)), plain(reference.heading))))
+    line = ": ".join(filter(None, (plain(source_line(reference)), plain(reference.title))))
     return f"- {notes}“{plain(study.stance.quote)}” {line} ({source}). {plain(stated_line(study))}"

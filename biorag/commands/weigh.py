@@ -83,7 +83,8 @@ def _study(study: Study) -> Text:
     named = " · ".join(filter(None, (source_line(reference), known, study.snippet.location)))
     marks = [(f"{note.upper()} ", "bold red") for note in reference.notes]
     lines = [Text.assemble(*marks, (showable(named), "dim"))]
-    lines.append(Text(showable(reference.heading), "bold"))
+    if reference.title:
+        lines.append(Text(showable(reference.title), "bold"))
     lines.append(Text(f"“{showable(study.stance.quote)}” {probability_line(study)}"))
     lines.append(Text(showable(stated_line(study)), "dim"))
     return Text("\n").join(lines)
