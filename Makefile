@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # GCC takes stores that llama.cpp's AMX kernels need for dead, and they crash at random (ggml-org/llama.cpp#26954).
 AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -fno-dse -fno-tree-dse)
 export CFLAGS += $(AMX)
@@ -14,7 +14,7 @@ export CMAKE_ARGS += -DLLAVA_BUILD=OFF
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip
 
 $(VENV)/starter.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing biorag[starter]; llama-cpp-python compiles (about 4 minutes, once) ..."

@@ -187,12 +187,13 @@ def progress(description: str, total: int | None) -> Iterator[OnProgress]:
             done += count
             is_over = total is not None and done >= total
             rate = done / (now - begun) if is_over else (done - first) / max(now - started, 1e-9)
-            shown_rate = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+            shown_rate = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s" if rate else ""
             bar.update(task, advance=count, rate=shown_rate)
             if not err.is_terminal and now - reported >= QUIET_SECONDS:
                 reported = now
-                left = f", {duration((total - done) / rate)} left" if total and rate else ""
-                err.print(f"{description}: {done:,}{f' of {total:,}' if total else ''}{left}, {shown_rate}")
+                count_shown = f"{done:,} of {total:,}" if total else f"{done:,}"
+                left = duration((total - done) / rate) + " left" if total and rate else ""
+                err.print(f"{description}: {', '.join(filter(None, (count_shown, left, shown_rate)))}")
 
         yield advance
 
