@@ -249,9 +249,8 @@ def index_in_stages(
 
 def old_stages(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the folders between the stages that no run has written to for `OLD_DAYS`, each to go as a whole."""
-    for path in sorted((settings.home / STAGES).glob("*/")):
-        if all(is_old(file) for file in path.rglob("*") if file.is_file()):
-            yield path, []
+    folders = sorted((settings.home / STAGES).glob("*/"))
+    yield from ((path, []) for path in folders if all(is_old(file) for file in path.rglob("*") if file.is_file()))
 
 
 @dataclass(frozen=True, slots=True)
