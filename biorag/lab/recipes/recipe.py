@@ -263,7 +263,7 @@ class Column(_RecipePart):
 
 
 class TableRow(_RecipePart):
-    """A row of a table, with the paper's figures by column; without a step, or beyond its `scales`, it has these alone."""
+    """A row of a table, with the paper's figures by column; without a step, or at others than `scales`, these alone."""
 
     title: str
     step: str = ""
