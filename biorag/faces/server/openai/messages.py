@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from biorag.api.results import AnswerResult
-from biorag.errors import BioragError, UsageError
+from biorag.errors import UsageError
 from biorag.faces.chat.followups import is_follow_up, with_topic_of
 from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import RefusedError
@@ -44,22 +44,6 @@ class Message(BaseModel):
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type.endswith("text"))
         return self.content or ""
-
-
-class Reply(Protocol):
-    """How an interface writes an answer: in one document, or as events of a stream."""
-
-    def document(self, answer: AnswerResult) -> Json:
-        """Return an answer as one document; `biorag` in it is the document of `biorag ask --json`."""
-
-    def begun(self) -> Iterator[str]:
-        """Yield the events before there is an answer."""
-
-    def ended(self, answer: AnswerResult) -> Iterator[str]:
-        """Yield the events of an answer."""
-
-    def failed(self, error: BioragError) -> Iterator[str]:
-        """Yield the events of an error."""
 
 
 def event(values: Json, name: str = "") -> str:
@@ -106,12 +90,11 @@ def text_of(answer: AnswerResult) -> str:
 
 def models_of(pool: SessionPool) -> list[Json]:
     """Return the models: the indexes that can be asked, the default one first."""
-    listed = sorted(pool.listed(), key=lambda each: each.name != pool.first.name)
-    created = [int(datetime.fromisoformat(each.updated).timestamp()) if each.updated else 0 for each in listed]
-    return [
-        {"id": each.name, "object": "model", "created": time, "owned_by": OWNER}
-        for each, time in zip(listed, created, strict=True)
-    ]
+    models = []
+    for each in sorted(pool.listed(), key=lambda each: each.name != pool.first.name):
+        created = int(datetime.fromisoformat(each.updated).timestamp()) if each.updated else 0
+        models.append({"id": each.name, "object": "model", "created": created, "owned_by": OWNER})
+    return models
 
 
 def index_of(pool: SessionPool, model: str) -> str:

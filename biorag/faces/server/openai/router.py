@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from biorag.errors import BioragError
 from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
 from biorag.faces.server.bodies import AskBody
-from biorag.faces.server.openai.chat import ChatBody
-from biorag.faces.server.openai.messages import Json, Reply, index_of, models_of
-from biorag.faces.server.openai.responses import ResponsesBody
+from biorag.faces.server.openai.chat import ChatBody, Completion
+from biorag.faces.server.openai.messages import Json, index_of, models_of
+from biorag.faces.server.openai.responses import ResponsesBody, Written
 from biorag.faces.session_pool import SessionPool
 
 ALIVE_SECONDS = 2.0  # between signs of life while an answer is written
@@ -57,7 +57,7 @@ def openai_router(pool: SessionPool, answering: WorkQueue, searching: WorkQueue)
     return router
 
 
-async def _events(reply: Reply, answering: WorkQueue, lend: Lend, asked: AskBody) -> AsyncIterator[str]:
+async def _events(reply: Completion | Written, answering: WorkQueue, lend: Lend, asked: AskBody) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
     for event in reply.begun():
         yield event
