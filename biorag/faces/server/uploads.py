@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 FILES = 200  # of a request: each may be an open file of this process
 LONGEST_NAME = 180  # bytes
+BATCH = 32  # snippets, after which progress is seen and the end of the server is heeded
 ENDINGS = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
 GONE = "this is no longer known: send the files again"
 
@@ -162,7 +163,7 @@ class Uploads:
         first = self._pool.first
         if name != first.name and not self._options.others:
             raise UsageError(f"this page has index {first.name!r} alone: send the papers there")
-        return first.settings.replace(name=name)
+        return first.settings.replace(name=name, batch_size=BATCH)
 
     def _kept(self, settings: Settings, sent: Sequence[UploadFile]) -> list[Received]:
         """Write files into the folder of an index, those that fail noted."""
