@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from biorag.answering.extract import SHORT, ScoredSentences
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants, number_of, participants
 from biorag.references.reference import Reference, reference_of
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Stance, Verdict
+
+if TYPE_CHECKING:
+    from biorag.answering.extract import ScoredSentences
 
 STUDIES = 50  # that are judged at most
 QUESTION_STUDIES = 20  # snippets whose studies may answer a question
@@ -122,10 +125,10 @@ def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) ->
     return Weighing(claim, supporting, opposing, unsure, silent)
 
 
-def found(question: str, hits: Sequence[Hit], scored: ScoredSentences) -> Weighing:
-    """Return the studies with a sentence that comes nearly as near to a question as the nearest of all."""
+def found(question: str, hits: Sequence[Hit], scored: ScoredSentences, margin: float) -> Weighing:
+    """Return the studies with a sentence that comes as near to a question as the nearest of all, but for a margin."""
     nearest: dict[object, tuple[float, Study]] = {}
-    floor = scored.scores.max(initial=0.0) - SHORT.margin
+    floor = scored.scores.max(initial=0.0) - margin
     for row, score in zip(scored.rows, scored.scores.tolist(), strict=True):
         snippet = hits[row.n - 1].snippet
         study = _study_of(snippet)

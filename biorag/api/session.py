@@ -358,6 +358,7 @@ class Session:
         Of a yes/no question a reader that is trusted with both sides tells which say yes (`weighing.supporting`) and
         which no (`opposing`); else all are in `weighing.found`. See `search` for the parameters.
         """
+        from biorag.answering.extract import SHORT
         from biorag.answering.guards.checker import statement_of
         from biorag.answering.kinds import kind_of
         from biorag.answering.weighing import QUESTION_STUDIES, found, weigh
@@ -373,7 +374,7 @@ class Session:
             weighing = replace(weigh(stated, hits, self._checker.stances), claim=question)
             return WeighResult(weighing, ranking.timings_ms, self.read_by)
         scored = _extractor(models.encoder).scored(ranking.query, hits)
-        return WeighResult(found(question, hits, scored), ranking.timings_ms)
+        return WeighResult(found(question, hits, scored, SHORT.margin), ranking.timings_ms)
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from biorag.answering.extract import ScoredSentences
+from biorag.answering.extract import SHORT, ScoredSentences
 from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.weighing import effect_of, found, joined, opposed, sample_size, weigh
 from biorag.api.weighings import comma_separated
@@ -77,13 +77,13 @@ def test_studies_of_a_question_are_those_whose_best_sentence_comes_nearly_as_nea
     said = [(1, "One.", 0.7), (1, "Two.", 0.9), (2, "Three.", 0.95), (3, "=Four.", 1.0), (4, "Five.", 0.79)]
     rows = [EvidenceSentence(n, 0, 0, text, "", "") for n, text, _ in said]
     scored = ScoredSentences(rows, np.array([score for *_, score in said], np.float32))
-    weighing = found("Who?", hits(a, copy, b, far), scored)
+    weighing = found("Who?", hits(a, copy, b, far), scored, SHORT.margin)
     assert [(one.snippet.id, one.stance.quote) for one in weighing.found] == [("b", "=Four."), ("a-copy", "Three.")]
     assert weighing.counts["supporting"] == 0 and weighing.searched == 2
     header, first, _ = comma_separated(weighing).splitlines()
     assert header == "id,pmid,title,author,year,type,participants,effect,retracted,quote,location", "no side is told"
     assert first == "b,2,,,2020,,,,,'=Four.,"
-    assert found("Who?", [], ScoredSentences([], np.zeros(0, np.float32))).found == ()
+    assert found("Who?", [], ScoredSentences([], np.zeros(0, np.float32)), SHORT.margin).found == ()
 
 
 def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():
