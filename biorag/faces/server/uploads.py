@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from biorag.indexing import index_corpus
 from biorag.registries import PARTS, READERS
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress
-from biorag.utils.files import replacing, require_room, sha256_of
+from biorag.utils.files import replacing, require_room, scratch_folder, sha256_of
 from biorag.utils.http import GivenUpError
 from biorag.utils.outputs import is_own
 from biorag.utils.progress import silent
@@ -117,11 +116,11 @@ class Uploads:
 
     async def check(self, request: Request) -> Response:
         """Check a manuscript with its references, none of which is kept, and lead to its report."""
-        with tempfile.TemporaryDirectory(prefix="biorag-") as folder:
+        with scratch_folder() as folder:
             async with self._sent(request) as form:
                 index = str(form.get("index") or "")
                 sent = [*_files(form, "manuscript")[:1], *_files(form, "references")]
-                paths = await asyncio.to_thread(_copied, Path(folder), sent)
+                paths = await asyncio.to_thread(_copied, folder, sent)
             try:
                 checked = await answered(request, self._answering, lambda _: self._check(index, paths))
             except BioragError as error:
