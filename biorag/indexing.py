@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.bm25 import LengthCounter
+    from biorag.indexes.records import SourceLedger
     from biorag.indexes.surveying import FileSync, Survey
     from biorag.indexes.writing import IndexReport, SnippetEncoding, SurveyedCorpus
     from biorag.models.finding import ModelFiles
@@ -130,6 +131,7 @@ def survey_corpus(
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
     from biorag.indexes.published import PublishedEncoding, with_published
+    from biorag.indexes.records import SourceLedger, read_ledger
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
     from biorag.indexes.writing import SurveyedCorpus
@@ -152,14 +154,17 @@ def survey_corpus(
         return PublishedEncoding(published, encoders, encoders.encoder, similarity) if published else encoders
 
     with scratch_folder() as spool:
-        corpus_files = find_files(corpus, spool / STDIN_FILE, settings.home, reading.columns)
+        ledger = read_ledger(store.folder) if manifest else SourceLedger({})
+        found = partial(find_files, corpus, spool / STDIN_FILE, settings.home, reading.columns)
+        corpus_files = found(lambda folder: bool(ledger.inside([folder])))
         check_kinds(corpus_files.sources)
-        corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
+        sources = enriched(settings, ledger.told_apart(corpus_files), reading.enrich, progress)
+        corpus_files = corpus_files._replace(sources=sources)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
             known, counter = manifest.sources if manifest else (), length_counter(settings, files)
             survey_files = partial(survey, corpus_files.sources, rejects, advance, split, known, counter)
-            surveyed, sync = _synchronised(survey_files, store, manifest, corpus_files, reading.keep_missing)
+            surveyed, sync = _synchronised(survey_files, ledger, manifest, corpus_files, reading.keep_missing)
         yield SurveyedCorpus(
             Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects, sync, published
         )
@@ -167,16 +172,14 @@ def survey_corpus(
 
 def _synchronised(
     survey_files: Callable[..., Survey],
-    store: Store,
+    ledger: SourceLedger,
     manifest: Manifest | None,
     corpus_files: FoundFiles,
     keep_missing: bool,
 ) -> tuple[Survey, FileSync]:
     """Survey what the index does not hold unchanged, or all of it where two files share snippets."""
-    from biorag.indexes.records import SourceLedger, read_ledger
     from biorag.indexes.surveying import FileSync
 
-    ledger = read_ledger(store.folder) if manifest else SourceLedger({})
     surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else None)
     sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
     if sync.is_shared:

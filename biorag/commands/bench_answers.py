@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.errors import check_name
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
@@ -20,7 +21,7 @@ Answering = Annotated[str, Option("--answer", help="How to answer: extract, or g
 @expanded
 def answers(
     dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz].")],
-    out: Annotated[Path, Option(help="Folder for the answers and report.json; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the answers and report.json; an interrupted run resumes."), FOLDER],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -84,7 +85,7 @@ def verification(
         list[Path],
         Argument(help="JSONL files, gzipped or not, of claims that people labelled."),
     ],
-    out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes."), FOLDER],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", "reader_model", finds_index=True)],
     limit: Annotated[int | None, Option(min=1, help="Maximum number of claims per file.")] = None,
     weighed: Annotated[bool, Option("--weigh", help="Find the evidence in the index, as 'biorag weigh' does.")] = False,

@@ -13,6 +13,7 @@ from biorag.commands import options, show
 from biorag.commands.bench_answers import Answering, print_report
 from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.engine import open_index
 from biorag.errors import UsageError, check_name
 from biorag.settings.retrieval import RetrievalSettings
@@ -47,7 +48,7 @@ def bioasq(
         Flags("max_tokens", "seed"),
     ],
     measured: _Phase,
-    out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json."), FOLDER] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure retrieval or answers on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).

@@ -11,6 +11,7 @@ from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
@@ -65,7 +66,7 @@ def latency(
     ],
     measured: _Timed,
     line: CommandLine,
-    out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for latency.json."), FOLDER] = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded, overridden
+from biorag.commands.outputs import FOLDER, Writes
 from biorag.corpus.sources import DEMO, demo_file
 from biorag.engine import load_checker, open_index
 from biorag.errors import UsageError, check_name
@@ -20,7 +21,7 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import Question
-from biorag.utils.files import check_replaceable, write_text
+from biorag.utils.files import write_text
 
 NO_RETRIEVAL = "none"
 COLUMNS = {
@@ -84,7 +85,7 @@ class HowAnswered:
 @expanded
 def mirage(
     asked: QuestionChoice,
-    out: Annotated[Path, Option(help="Folder for result files and report.json; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for result files and report.json; an interrupted run resumes."), FOLDER],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -164,7 +165,11 @@ def show_run(
     run: Annotated[Path, Argument(help="Output folder of 'biorag bench mirage', or its questions.jsonl.")],
     task: Annotated[list[str] | None, Option(help="Only this task. Repeatable.")] = None,
     wrong: Annotated[bool, Option("--wrong", help="Only questions answered wrong.")] = False,
-    html: Annotated[Path | None, Option(help="Write one page with filters and search, to open offline.")] = None,
+    html: Annotated[
+        Path | None,
+        Option(help="Write one page with filters and search, to open offline."),
+        Writes("page", ".benchmarks.mirage.page:is_page"),
+    ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -176,12 +181,11 @@ def show_run(
       biorag bench show runs/hybrid --html hybrid.html
       biorag bench show runs/hybrid --task bioasq --json
     """
-    from biorag.benchmarks.mirage.page import html_page, is_page
-    from biorag.benchmarks.mirage.records import chosen_rows, counts, questions_file, read_questions
+    from biorag.benchmarks.mirage.page import html_page
+    from biorag.benchmarks.mirage.records import chosen_rows, counts, read_questions
 
     rows = chosen_rows(read_questions(run), task or (), wrong)
     if html:
-        check_replaceable(html, "page", is_page, [questions_file(run)], force)
         write_text(html, html_page(f"Questions of {run}", rows))
     if as_json:
         show.print_json({"run": str(run), "tasks": counts(rows), "questions": rows})

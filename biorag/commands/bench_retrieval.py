@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +11,10 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import Writes
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_replaceable
-from biorag.utils.outputs import is_per_question, is_run
 
 SHOWN = 5
 
@@ -28,17 +27,15 @@ class _Files:
     compare: Annotated[
         Path | None, Option(help="TREC run file of another system: paired bootstrap and permutation test.")
     ] = None
-    run_file: Annotated[Path | None, Option(help="Write a TREC run file (top 100).")] = None
-    per_question: Annotated[Path | None, Option(help="Write each question's measures as JSONL.")] = None
+    run_file: Annotated[
+        Path | None, Option(help="Write a TREC run file (top 100)."), Writes("run file", ".utils.outputs:is_run")
+    ] = None
+    per_question: Annotated[
+        Path | None,
+        Option(help="Write each question's measures as JSONL."),
+        Writes("file of measures", ".utils.outputs:is_per_question"),
+    ] = None
     force: options.Force = False
-
-    def check(self, inputs: Sequence[Path | None]) -> None:
-        """Refuse to replace folders, inputs, and files that biorag did not write."""
-        protected = [path for path in (*inputs, self.run, self.compare) if path]
-        if self.run_file:
-            check_replaceable(self.run_file, "run file", is_run, protected, self.force)
-        if self.per_question:
-            check_replaceable(self.per_question, "file of measures", is_per_question, protected, self.force)
 
 
 @expanded
@@ -67,7 +64,6 @@ def retrieval(
     from biorag.benchmarks import retrieval as bench
     from biorag.corpus.datasets import load_dataset
 
-    files.check([path for path in dataset.rglob("*") if path.is_file()])
     if files.run:
         _check_nothing_is_searched(line, filters, files)
     whole = load_dataset(dataset)

@@ -25,6 +25,7 @@ import typer
 from biorag.commands import show
 from biorag.commands.completion import choices, index_names
 from biorag.commands.help import name_of
+from biorag.commands.outputs import check_outputs
 from biorag.errors import UsageError
 from biorag.settings.section import Section, choices_of, without_none
 from biorag.settings.settings import AN_OPTION, FIELDS, SECTIONS, URLS, SettingField, Settings, checked
@@ -137,7 +138,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         set_here = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
         settings = {setting: values[name] for setting, name in names.items() if values[name] is not None}
         line = CommandLine(settings, context.obj["config"], set_here)
-        command(**{name: part.argument(values, line) for name, part in parts.items()})
+        arguments = {name: part.argument(values, line) for name, part in parts.items()}
+        check_outputs(options, values)  # now that the home is known
+        command(**arguments)
 
     options = {CONTEXT: _parameter(CONTEXT, typer.Context), **_options_of(parts.values())}
     run.__dict__["__signature__"] = inspect.Signature(list(options.values()))
@@ -237,10 +240,10 @@ def _in_panel(annotation: Any, panel: str | None) -> Any:
         return annotation
     if get_origin(annotation) is not Annotated:
         return Annotated[annotation, panel]
-    kind, option = get_args(annotation)
+    kind, option, *marks = get_args(annotation)
     option = copy(option)
     option.rich_help_panel = panel
-    return Annotated[kind, option]
+    return Annotated[kind, option, *marks]
 
 
 def _type_of_option(annotation: Any) -> Any:

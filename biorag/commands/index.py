@@ -13,9 +13,10 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
+from biorag.commands.outputs import FOLDER
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
-from biorag.errors import UsageError
+from biorag.errors import BadInputError, UsageError
 from biorag.indexes.store import Store, name_for
 from biorag.indexes.token_vectors import stores_tokens
 from biorag.indexing import CorpusReading, index_corpus, survey_corpus
@@ -90,6 +91,7 @@ class IndexingRun(options.EncodingCluster):
             help="With --ray: folder for snippets and vectors, which is kept; all machines must see it.",
             rich_help_panel=options.WORKERS,
         ),
+        FOLDER,
     ] = None
 
     estimate: Annotated[
@@ -211,7 +213,15 @@ def index(
     else:
         report = _indexed(settings, corpus, rejected, run, reading)
         _print_report(report, as_json)
+    if kept := () if run.estimate else report.unreadable:
+        names = f"{', '.join(kept[:3])}{f' and {len(kept) - 3:,} more' * (len(kept) > 3)}"
+        show.err.print(f"Kept, though these files cannot be read now: {names}", soft_wrap=True)
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
+    if kept:
+        raise BadInputError(
+            f"{len(kept):,} files cannot be read now, and what index {report.name!r} held of them is kept: make them "
+            "readable and run the same command again, or remove it by 'biorag delete --source'"
+        )
 
 
 def _indexed(

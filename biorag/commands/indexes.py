@@ -12,10 +12,11 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
+from biorag.commands.outputs import Writes
 from biorag.registries import PARTS
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
-from biorag.utils.files import check_replaceable, disk_bytes
+from biorag.utils.files import disk_bytes
 from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
@@ -268,7 +269,7 @@ def clean(
 @app.command("export")
 @expanded
 def export_index(
-    file: File,
+    file: Annotated[Path, typer.Argument(help="File to write."), Writes("snapshot", ".indexes.snapshot:is_snapshot")],
     settings: Annotated[Settings, Flags("name", finds_index=True)],
     force: options.Force = False,
     yes: options.Yes = False,
@@ -286,7 +287,6 @@ def export_index(
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store
 
-    check_replaceable(file, "snapshot", snapshot.is_snapshot, force=force)
     if file.is_file() and file.stat().st_size:
         options.confirm(f"Replace {file}?", yes or force)
     with show.progress("Saving", None) as advance:

@@ -12,11 +12,11 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import RESUMED
 from biorag.engine import open_index
 from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_output
 from biorag.utils.registry import or_list
 
 
@@ -56,7 +56,7 @@ class RankOptions:
 class Mined:
     """Where the rows go, and how many negatives of each are kept."""
 
-    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")]
+    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes."), RESUMED]
     per_row: Annotated[
         int | None,
         typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.", show_default=_defaults()),
@@ -106,7 +106,6 @@ def mine(
     walk, per_row = Walk(walks.paths, walks.path_length, walks.top), mined.per_row or kind.per_row
     plan = plan_of(negatives, settings.seed, per_row, ranked.ranks, ranked.margin, walk)
     searched = settings.replace(mode=ranked.mode or kind.modes[0], rerank=False)
-    check_output(mined.out)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as opened:

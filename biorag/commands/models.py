@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from biorag.commands import options, show
+from biorag.commands.groups import expanded
+from biorag.commands.outputs import FOLDER
 from biorag.models import finding
 
 
@@ -63,9 +65,10 @@ def recommend(as_json: options.Json = False) -> None:
         show.out.print(f"\n{model.name} ({model.source})\n  {model.command}", soft_wrap=True)
 
 
+@expanded
 def convert(
     model: Annotated[str, Argument(help="Directory or Hugging Face id with pickled weights (pytorch_model.bin).")],
-    out: Annotated[Path, Option(help="New folder for the model with safetensors.")],
+    out: Annotated[Path, Option(help="New folder for the model with safetensors."), FOLDER],
     as_json: options.Json = False,
 ) -> None:
     """Convert a model's pickled weights to safetensors, which biorag loads.

@@ -13,6 +13,7 @@ import typer
 
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
+from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import parse_filters
@@ -59,6 +60,7 @@ def _drawable(folder: Path | None) -> Path | None:
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", help="Folder for a plot of the figures, as PNG and SVG.", callback=_drawable),
+    FOLDER,
 ]
 Force = Annotated[
     bool,

@@ -13,6 +13,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.corpus.sources import STDIN_FILE, find_sources
 from biorag.engine import open_passages
 from biorag.errors import UsageError
@@ -84,7 +85,7 @@ Common = Annotated[Machine, Flags("name")]
 class Result:
     """Where the model goes, and how the run is reported."""
 
-    out: Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes.")]
+    out: Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes."), FOLDER]
     as_json: options.Json = False
 
 

@@ -11,10 +11,10 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
+from biorag.commands.outputs import RESUMED
 from biorag.errors import UnsupportedError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
-from biorag.utils.files import check_output
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ class Claims:
     claims: Annotated[
         Path | None, Option(help="JSONL of id, claim and, to judge by, snippet or title and sentences (.gz too).")
     ] = None
-    out: Annotated[Path | None, Option(help="JSONL file to write the verdicts to; an interrupted run resumes.")] = None
+    out: Annotated[
+        Path | None, Option(help="JSONL file to write the verdicts to; an interrupted run resumes."), RESUMED
+    ] = None
     snippet: Annotated[str | None, Option(help="Judge by the snippet of this id or PMID alone.")] = None
 
     def check(self) -> None:
         """Refuse options that exclude or need each other."""
-        check_output(self.out)
         if (self.claim is None) == (self.claims is None):
             raise UsageError("give a claim to judge, or --claims FILE with --out FILE for many")
         if (self.claims is None) != (self.out is None):

@@ -56,7 +56,7 @@ ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)[._-].*", re.IGNORECASE
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
-LINKED, CLOSED = "links to folders", "folders that cannot be read"
+LINKED, CLOSED = "links to folders", "not readable"
 _JOINING = tuple(suffix for kind in READERS.values() if kind.joins for suffix in kind.suffixes)
 # The root element, after a prologue.
 _ROOT = re.compile(
@@ -139,12 +139,16 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 class FoundFiles(NamedTuple):
-    """The corpus files behind names, how many files of folders were taken and left, by kind, and these folders."""
+    """The corpus files behind names, how many files of folders were taken and left, by kind, and these folders.
+
+    What a folder or library should hold and is `unread`, a folder, a link or a paper, is not gone.
+    """
 
     sources: list[Source]
     taken: Mapping[str, int]
     left: Mapping[str, int]
     folders: tuple[Path, ...] = ()
+    unread: tuple[Path, ...] = ()
 
 
 def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) -> list[Source]:
@@ -152,15 +156,22 @@ def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) ->
     return find_files(names, spool, home).sources
 
 
-def find_files(names: Sequence[str], spool: Path, home: Path | None = None, columns: Columns = ()) -> FoundFiles:
+def find_files(
+    names: Sequence[str],
+    spool: Path,
+    home: Path | None = None,
+    columns: Columns = (),
+    may_be_empty: Callable[[Path], bool] = lambda folder: False,
+) -> FoundFiles:
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, `-`, or Zotero's.
 
     Standard input is copied to `spool`, because a corpus is read twice. Files that biorag wrote (`home`, rejects,
     results) are left out of folders. Raises `MissingError` if a name is neither a file nor a folder, `BadInputError` if
-    a folder holds no corpus file.
+    a folder holds no corpus file, unless it may be empty.
     """
     sources: list[Source] = []
     folders: list[Path] = []
+    unread: list[Path] = []
     left: Counter[str] = Counter()
     for name in names:
         path = Path(name)
@@ -171,13 +182,15 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
             sources.append(Source(name, library.references, columns=columns))
             sources.extend(Source(str(paper), paper, beside=(record,)) for paper, record in library.attachments)
             folders.extend([library.storage] if library.storage else [])
+            unread.extend(library.missing)
         elif path.is_file():
             sources.append(Source(name, path, columns=columns, beside=_own_references(path)))
         elif name and path.is_dir():
-            taken, others = _folder(path, home, columns)
+            taken, others, closed = _folder(path, home, columns, may_be_empty(path))
             sources.extend(taken)
             left.update(others)
             folders.append(path)
+            unread.extend(closed)
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
         elif name and path.exists():
@@ -186,7 +199,7 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
             raise MissingError(
                 f"corpus {name!r} is not there: name a file, a folder, 'demo', 'zotero:', or - for standard input"
             )
-    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())), tuple(folders))
+    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())), tuple(folders), tuple(unread))
 
 
 def by_kind(sources: Iterable[Source]) -> dict[str, int]:
@@ -206,37 +219,45 @@ def demo_file(name: str) -> Path:
     return Path(str(resources.files("biorag") / "corpus" / "demo" / name))
 
 
-def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Source], Counter[str]]:
-    """Return a folder's corpus files, sub-folders' too, and counts of the other files; logs both."""
-    endings = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
-    corpus = set(files_of(folder, endings, home))
+def _endings() -> tuple[str, ...]:
+    return tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
+
+
+def _folder(
+    folder: Path, home: Path | None, columns: Columns, may_be_empty: bool
+) -> tuple[list[Source], Counter[str], set[Path]]:
+    """Return a folder's corpus files, sub-folders' too, counts of the others, and what is not readable; logs both."""
+    paths, unread = _walked(folder)
+    corpus = set(_by_others(paths, _endings(), folder, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
     references = tuple(path for path in sorted(corpus) if _joins(path))
     sources: list[Source] = []
     left: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*")):
-        if reason := _left(path, folder, beir, corpus, endings):
+    for path in paths:
+        if reason := CLOSED if path in unread else _left(path, folder, beir, corpus):
             left[reason] += 1
         elif path in corpus:
             sources.append(Source(str(path), path, path.relative_to(folder).as_posix(), columns, references))
-    if not sources:
-        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
+    if folder in unread and not may_be_empty:
+        raise BadInputError(f"folder {folder} cannot be read: check its permissions, and that its disk is mounted")
+    if not sources and not may_be_empty:
+        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(_endings())}")
     took = f"{folder}: took {in_words(by_kind(sources))}"
     logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
-    return sources, left
+    return sources, left, unread
 
 
-def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings: tuple[str, ...]) -> str:
+def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path]) -> str:
     """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither."""
     if path.is_dir():
-        return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
+        return LINKED if path.is_symlink() else ""
     if not path.is_file():
         return ""
     if library := next((kind for kind in LIBRARIES.values() if kind.database == path.name), None):
         return f"{library.name} ('biorag index {library.prefix}', or with its path, reads it)"
     is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     if path not in corpus:
-        is_own = path.name.lower().endswith(endings)
+        is_own = path.name.lower().endswith(_endings())
         return OWN if is_own else HIDDEN if is_hidden else escaped(path.suffix.lower()) or "without a suffix"
     if path.name in BEIR_CORPUS:
         return ""
@@ -271,7 +292,21 @@ def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -
 
     All of the home are such, but for papers that were sent to a server where their folder is named.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.lower().endswith(endings))
+    return _by_others(_walked(folder)[0], endings, folder, home)
+
+
+def _walked(folder: Path) -> tuple[list[Path], set[Path]]:
+    """Return what a folder and its sub-folders hold, in order, and what cannot be read: folders, links to nothing."""
+    faults: list[OSError] = []
+    walk = os.walk(folder, onerror=faults.append)
+    paths = sorted(Path(parent, name) for parent, folders, files in walk for name in (*folders, *files))
+    unread = {path for path in paths if not os.path.exists(path)}  # noqa: PTH110 - False where it may not be asked
+    return paths, unread | {Path(fault.filename) for fault in faults}
+
+
+def _by_others(paths: Iterable[Path], endings: tuple[str, ...], folder: Path, home: Path | None) -> list[Path]:
+    named = (path for path in paths if path.name.lower().endswith(endings))
+    files = [path for path in named if os.path.isfile(path)]  # noqa: PTH113
     own = home.resolve() if home and not folder.resolve().is_relative_to((home / UPLOADS).resolve()) else None
     others = [path for path in files if not (own and path.resolve().is_relative_to(own)) and not is_own(path, folder)]
     if len(others) < len(files):

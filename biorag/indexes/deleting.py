@@ -14,7 +14,7 @@ from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
 from biorag.indexes.records import SourceLedger, read_ledger, read_progress, write_ledger
 from biorag.indexes.store import Store
-from biorag.indexes.updating import EncodeSnippets, PendingChange
+from biorag.indexes.updating import EncodeSnippets, PendingChange, count_snippets
 from biorag.indexes.writing import Incoming, write_index
 from biorag.types import Deletion, Index, IndexQuery, OnProgress, Where, block_id
 from biorag.utils.files import sha256_of_json
@@ -93,10 +93,7 @@ def select_where(index: Index, manifest: Manifest, where: Where) -> Selection:
 def _selected(index: Index, manifest: Manifest, documents: Iterable[str], missing: Sequence[str] = ()) -> Selection:
     """Return documents with their number of snippets: one each, of a split one its blocks."""
     names = tuple(documents)
-    count = len(names)
-    for batch in batched(names if manifest.blocks else (), SCROLL):
-        firsts = index.fetch([block_id(document, 0) for document in batch]).values()
-        count += sum(int(first.metadata["blocks"]) - 1 for first in firsts)
+    count = count_snippets(index, names) if manifest.blocks else len(names)
     return Selection(names, count, index.count(), tuple(missing))
 
 

@@ -7,13 +7,16 @@ change earlier ones (PubMed's) are not in it: they say themselves what goes.
 from __future__ import annotations
 
 import logging
+import os
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal
 
-from biorag.corpus.sources import STDIN_FILE, Source, reader_of
+from biorag.corpus.sources import STDIN_FILE, FoundFiles, Source, reader_of
 from biorag.errors import BadInputError, MismatchError
 from biorag.models.finding import hash_of_file
 from biorag.types import Count, Sha256
@@ -109,20 +112,52 @@ class SourceLedger:
     reading: int = READING
 
     def is_unchanged(self, source: Source, sha256: str) -> bool:
-        """Return whether a file is as it was when its documents went in."""
+        """Return whether a file is as it was when its documents went in, under the label that it has now."""
         held = self.files.get(key_of(source))
         is_same = held is not None and held.sha256 == sha256 and held.beside == beside_hash(source)
-        return is_same and self.reading == READING
+        labels = _labels(held.documents) if held else set()
+        is_named = source.label in labels or labels.isdisjoint(_names(source))
+        return is_same and self.reading == READING and is_named
 
-    def left_out(self, found: Sequence[Source], folders: Iterable[Path]) -> list[str]:
-        """Return the files that are no longer in folders which are named again."""
-        present, roots = set(map(key_of, found)), [folder.resolve() for folder in folders]
-        missing = [key for key in self.files if key not in present]
-        return [key for key in missing if any(PurePath(key).is_relative_to(root) for root in roots)]
+    def told_apart(self, found: FoundFiles) -> list[Source]:
+        """Return the files with labels, with which ids begin, that no file elsewhere has: a file is its path.
 
-    def moved(self, found: Sequence[Source], hashes: Iterable[str]) -> list[str]:
+        A file keeps the label that its documents have. A new one whose label another has gets so much of its path as
+        nobody has, unless the other was moved here, or is left out.
+        """
+        owners, taken = defaultdict[str, set[str]](set), dict[str, str]()
+        for key, held in self.files.items():
+            for label in _labels(held.documents):
+                owners[label].add(key)
+        gone = set(self.left_out(found))
+
+        def is_free(label: str, source: Source) -> bool:
+            others = owners[label] - gone - {key_of(source)}
+            moved = {key for key in others if not Path(key).exists() and self.files[key].sha256 == source.sha256()}
+            return taken.get(label, key_of(source)) == key_of(source) and others == moved
+
+        sources = []
+        for source in found.sources:
+            names = (source.label, *_names(source))
+            kept = next((label for label in names if key_of(source) in owners[label]), source.label)
+            label = next((label for label in (kept, *names) if is_free(label, source)), names[-1])
+            taken[label] = key_of(source)
+            sources.append(source if label == source.label else replace(source, label=label))
+        return sources
+
+    def left_out(self, found: FoundFiles) -> list[str]:
+        """Return the files that are no longer in folders which are named again, and can be read."""
+        present, unread = set(map(key_of, found.sources)), set(self.inside(found.unread))
+        return [key for key in self.inside(found.folders) if key not in present and key not in unread]
+
+    def inside(self, places: Iterable[Path]) -> list[str]:
+        """Return the files of these names, or in these folders."""
+        roots = [os.path.realpath(place) for place in places]
+        return [key for key in self.files if any(PurePath(key).is_relative_to(root) for root in roots)]
+
+    def moved(self, found: FoundFiles, hashes: Iterable[str]) -> list[str]:
         """Return the files that are no longer where they were, and whose content these files have."""
-        present, contents = set(map(key_of, found)), set(hashes)
+        present, contents = set(map(key_of, found.sources)) | set(self.inside(found.unread)), set(hashes)
         alike = (key for key, file in self.files.items() if file.sha256 in contents and key not in present)
         return [key for key in alike if not Path(key).exists()]
 
@@ -130,7 +165,9 @@ class SourceLedger:
         """Return the documents of these files, each with a file that held it."""
         return {document: key for key in keys if key in self.files for document in self.files[key].documents}
 
-    def taken(self, read: Mapping[Source, tuple[str, Sequence[str]]], left_out: Iterable[str]) -> SourceLedger:
+    def taken(
+        self, read: Mapping[Source, tuple[Sha256 | None, Sequence[str]]], left_out: Iterable[str]
+    ) -> SourceLedger:
         """Return the ledger after a run that read these files, each with its hash and documents."""
         is_read_alike = self.reading == READING
         files = {
@@ -160,6 +197,17 @@ class SourceLedger:
         parts = PurePath(name).parts
         inside = [key for key in self.files if PurePath(key).is_relative_to(path)]
         return inside or [key for key in self.files if parts and PurePath(key).parts[-len(parts) :] == parts]
+
+
+def _labels(documents: Iterable[str]) -> set[str]:
+    """Return what may be the labels of files of these documents, in whose ids a `#` follows them."""
+    return {id[: mark.start()] for id in documents for mark in re.finditer("#", id)}
+
+
+def _names(source: Source) -> list[str]:
+    """Return the ends of a file's path, from its name to all of it."""
+    *folders, name = PurePath(key_of(source)).parts
+    return ["/".join([*folders[len(folders) - count :], name]) for count in range(len(folders))] + [key_of(source)]
 
 
 def key_of(source: Source) -> str:

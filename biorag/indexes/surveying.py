@@ -8,6 +8,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
-from biorag.corpus.readers import read_changes
+from biorag.corpus.readers import Reject, read_changes
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import BadInputError
@@ -41,7 +42,8 @@ class Survey:
     Positions count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
-    are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets.
+    are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets;
+    `unread` those that cannot be read, or not to their ends.
     `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
     BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
     `seconds` is how long it took to read the files.
@@ -58,6 +60,7 @@ class Survey:
     deletions: int = 0
     revived: frozenset[int] = frozenset()
     skipped: frozenset[Source] = frozenset()
+    unread: frozenset[Source] = frozenset()
     known: int = 0
     ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64), compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
@@ -142,9 +145,18 @@ def survey(
     tally, before = CorpusTally(split, length_of or LengthCounter()), {record.sha256: record for record in taken}
     records: list[SourceRecord] = []
     skipped: dict[Source, SourceRecord] = {}
+    unread: set[Source] = set()
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
         for source in sources:
-            record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+            damaged = len(rejects.damaged) if rejects else 0
+            try:
+                record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+            except OSError as error:
+                if rejects is None:
+                    raise
+                rejects(Reject(source.name, 1, f"cannot be read: {error.strerror}", "", damaged=True))
+                unread.add(source)
+                continue
             known = before.get(record.sha256)
             if known and ((is_unchanged and is_unchanged(source, record.sha256)) or reader_of(source).incremental):
                 skipped[source] = known
@@ -153,7 +165,9 @@ def survey(
             else:
                 changes = reported(read_changes(source, rejects, split.check), on_progress)
                 records.append(tally.counted(record, changes, rejects))
-    if not (tally.ids or skipped) or not (tally.snippets or taken):
+                nothing = records[-1].rejected and not records[-1].snippets + records[-1].deletions
+                unread.update([source] if nothing or (rejects and len(rejects.damaged) > damaged) else [])
+    if sources and (not (tally.ids or skipped) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
     superseded, conflicts, revived = repeated(np.frombuffer(tally.ids, np.uint64), texts)
@@ -170,6 +184,7 @@ def survey(
         deletions=tally.deletions,
         revived=revived,
         skipped=frozenset(skipped),
+        unread=frozenset(unread),
         known=sum(record.snippets for record in skipped.values()),
         ids=np.array(tally.ids, np.uint64),
         seconds=time.perf_counter() - started,
@@ -226,14 +241,17 @@ class FileSync:
     """What an index loses as files and folders are read again.
 
     `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
-    no longer there. `read` takes the ids of the documents of the files that are read; those of `twins` have the content
-    of a file whose documents are these, which was renamed, moved or copied. `is_shared`: a file that was not
-    read again shares documents with others, and which one counts depends on their order.
+    no longer there; `kept` those that cannot be read now; `emptied` are folders that held some and hold no file. `read`
+    takes the ids of the documents of the files that are read; those of `twins` have the content of a file whose
+    documents are these, which was renamed, moved or copied. `is_shared`: a file that was not read again shares
+    documents with others, and which one counts depends on their order.
     """
 
     ledger: SourceLedger
     gone: Mapping[str, str]
     left_out: Sequence[str]
+    kept: Sequence[str]
+    emptied: Sequence[str]
     hashes: Mapping[Source, str]
     read: Mapping[Source, list[str]]
     twins: Mapping[Source, Sequence[str]]
@@ -244,20 +262,26 @@ class FileSync:
     def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
         """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
         hashes = {record.name: record.sha256 for record in survey.sources}
-        new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
+        new = [source for source in files.sources if source.name in hashes and is_held(source)]
         contents = {source: hashes[source.name] for source in new}
-        missing = [*ledger.left_out(files.sources, files.folders), *ledger.moved(files.sources, contents.values())]
+        missing = [*ledger.left_out(files), *ledger.moved(files, contents.values())]
+        unread = {*map(key_of, survey.unread), *ledger.inside(files.unread)}
         left_out = [] if keep_missing else list(dict.fromkeys(missing))
         changed = {*map(key_of, new), *left_out}
         before = ledger.documents_of(changed)
-        others = ledger.documents_of(ledger.files.keys() - changed)
+        others = ledger.documents_of((ledger.files.keys() - changed) | unread)
         skipped = ledger.documents_of(map(key_of, survey.skipped))
         present = survey.read(before) | others.keys()
         gone = {} if keep_missing else {document: file for document, file in before.items() if document not in present}
         is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
         known = {held.sha256: held.documents for held in ledger.files.values() if held.sha256}
         twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
-        return cls(ledger, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
+        kept = sorted(
+            key for key in unread & ledger.files.keys() if survey.read(held := ledger.files[key].documents) < {*held}
+        )
+        emptied = _emptied(set(gone.values()) - set(ledger.moved(files, contents.values())), files)
+        read: dict[Source, list[str]] = {source: [] for source in new}
+        return cls(ledger, gone, left_out, kept, emptied, contents, read, twins, is_shared)
 
     def note(self, source: Source, change: Change) -> str:
         """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
@@ -294,5 +318,15 @@ class FileSync:
 
     def after(self) -> SourceLedger:
         """Return the ledger once all was read and written."""
-        read = {source: (self.hashes[source], documents) for source, documents in self.read.items()}
+        read: dict[Source, tuple[str | None, Sequence[str]]] = {}
+        for source, documents in self.read.items():
+            kept = self.ledger.files[key].documents if (key := key_of(source)) in self.kept else ()
+            read[source] = (None if kept else self.hashes[source], [*kept, *documents])
         return self.ledger.taken(read, self.left_out)
+
+
+def _emptied(gone: AbstractSet[str], files: FoundFiles) -> list[str]:
+    """Return the folders that held these files, are still there, and hold no corpus file any more."""
+    parents = {next(folder for folder in Path(key).parents if folder.is_dir()) for key in gone}
+    full = {folder for source in files.sources for folder in source.path.resolve().parents}
+    return sorted(map(str, parents - full))

@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from biorag.indexes.fields import kinds_of
+from biorag.indexes.points import SCROLL
 from biorag.indexes.records import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, Vectors, block_id
+from biorag.utils.progress import batched
 
 EncodeSnippets = Callable[[Sequence[Snippet]], Encoded]
 SnippetVectors: TypeAlias = "tuple[Vectors, Vectors | None]"  # dense and token vectors of one snippet
@@ -323,6 +325,12 @@ def _joined(
     fresh = iter(zip_longest(encoded.vectors, encoded.tokens) if encoded else ())
     rows = [known[snippet.id] if snippet.id in known else next(fresh) for snippet in snippets]
     return Encoded(np.stack([dense for dense, _ in rows]), [tokens for _, tokens in rows if tokens is not None])
+
+
+def count_snippets(index: Index, documents: Sequence[str]) -> int:
+    """Return how many snippets documents have: one each, of a split one its blocks."""
+    firsts = (index.fetch([block_id(document, 0) for document in batch]) for batch in batched(documents, SCROLL))
+    return len(documents) + sum(_blocks_of(first) - 1 for found in firsts for first in found.values())
 
 
 def _blocks_of(first: Snippet) -> int:

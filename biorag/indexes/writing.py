@@ -29,7 +29,7 @@ from biorag.indexes.records import (
 )
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import FileSync, Survey
-from biorag.indexes.updating import BlockSplit, EncodeSnippets, PendingChange, Updater
+from biorag.indexes.updating import BlockSplit, EncodeSnippets, PendingChange, Updater, count_snippets
 from biorag.types import Encoded, Encoder, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
@@ -46,7 +46,7 @@ class IndexReport:
     `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind. Documents
     of files that were `renamed` or moved are neither added nor deleted. `lacking` are papers that were read
     and have no authors or year. `vectors` counts snippets whose vectors were published, and that were encoded, where
-    published ones are named.
+    published ones are named. Documents of files that are `unreadable` now are kept.
     """
 
     name: str
@@ -64,6 +64,7 @@ class IndexReport:
     renamed: int = 0
     lacking: tuple[str, ...] = ()
     vectors: Mapping[str, int] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +262,17 @@ class SurveyedCorpus:
         return estimate(self._planned, self.survey, self.load_encoding)
 
     def doubt(self) -> str:
-        """Return what to ask before much of an index goes; "" if there is no need to."""
-        held, lost = self.manifest.snippets if self.manifest else 0, len(self.sync.gone) - self.sync.renamed
-        if lost * 3 <= held:
+        """Return what to ask before much of an index goes, or what an emptied folder held; "" if there is no need."""
+        moved = set(self.sync.moved)
+        lost = [document for document, file in self.sync.gone.items() if file not in moved]
+        if not (lost and self.manifest):
             return ""
-        return f"Remove {lost:,} documents that the files no longer hold, of {held:,} snippets (else: --keep-missing)?"
+        with closing(self.store.open(self.manifest)) as index:
+            snippets, held = count_snippets(index, lost) if self.manifest.blocks else len(lost), index.count()
+        if snippets * 3 <= held and not self.sync.emptied:
+            return ""
+        empty = f"; now empty: {', '.join(self.sync.emptied[:3])}" if self.sync.emptied else ""
+        return f"Remove {snippets:,} of {held:,} snippets, which no file holds any more{empty} (else: --keep-missing)?"
 
     def write(self, progress: Progress) -> IndexReport:
         """Bring it into the index; see `write_index`."""
@@ -280,4 +287,5 @@ class SurveyedCorpus:
         renamed = min(report.added, report.deleted, self.sync.renamed)
         added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)
         report = replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)
+        report = replace(report, unreadable=tuple(self.sync.kept))
         return replace(report, vectors=self.published.counts) if self.published else report

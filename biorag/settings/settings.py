@@ -37,6 +37,7 @@ from biorag.utils.registry import or_list
 
 INDEXES = "indexes"  # the folder of indexes in the home
 UPLOADS = "uploads"  # the folder in it of papers that people sent
+OWN = (INDEXES, "cache", "encoders", "exports", "graphs", "records", UPLOADS, "zotero")  # in the home
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "reader", "eutils", "crossref")

@@ -14,7 +14,7 @@ from platformdirs import user_data_path
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.section import BoundSecret, expanded
-from biorag.settings.settings import AN_OPTION, FIELDS, INDEXES, SECRETS, URLS, Settings, checked
+from biorag.settings.settings import AN_OPTION, FIELDS, OWN, SECRETS, URLS, Settings, checked
 from biorag.utils.files import keep_home, write_text
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
@@ -65,9 +65,9 @@ def configuration_file(named: Path | None = None, environ: Mapping[str, str] | N
 
 
 def keep_configured(named: Path | None, settings: Settings | None = None) -> None:
-    """Keep outputs of users off the configuration file and the indexes, which need no settings to be known."""
+    """Keep outputs of users off the configuration file and biorag's own folders, which need no settings to be known."""
     home = settings.home if settings else _home(os.environ)
-    keep_home(configuration_file(named), home / FILE, home / INDEXES)
+    keep_home(configuration_file(named), home / FILE, *(home / name for name in OWN))
 
 
 def _home(environ: Mapping[str, str]) -> Path:

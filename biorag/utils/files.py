@@ -79,11 +79,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, original: Path | None = None) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path`, and its permissions, durably once it is written; make its folder.
 
-    A device, and a pipe that somebody reads, is written to. Raises `UsageError` at a link, which is never replaced;
-    `BadInputError` at a pipe that nobody reads.
+    A copy has the permissions of its `original`. A device, and a pipe that somebody reads, is written to. Raises
+    `UsageError` at a link, which is never replaced; `BadInputError` at a pipe that nobody reads.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         with open(path, "wb", opener=without_waiting) as stream:
@@ -92,11 +92,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     _refuse_link(path)
     make_folder(path.parent)
-    mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
+    like = original or path
+    mode = like.stat().st_mode & 0o777 if like.is_file() else 0o666
     temporary = _temporary(path)
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             _hold(stream)
+            if like.is_file():
+                os.fchmod(stream.fileno(), mode)  # whatever the umask
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -244,26 +247,43 @@ def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool
         return
     if path.is_dir() and not is_folder:
         raise UsageError(f"{path} is a folder: name a file to write")
-    target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
-    read = [(path, "is read by this command") for path in inputs]
-    for kept, why in (*read, *((path, "is biorag's own") for path in _home)):
-        is_within = not kept.is_file() and target.is_relative_to(os.path.realpath(kept))
-        if is_within or (path.exists() and kept.exists() and path.samefile(kept)):
-            raise UsageError(f"{path} {why}: name another {'folder' if is_folder else 'file'} to write")
+    own = any(_real(path).is_relative_to(_real(kept)) or _is_within(path, kept) for kept in _home)
+    if own or any(_is_within(path, kept) for kept in inputs):
+        why = "is biorag's own" if own else "is read by this command"
+        raise UsageError(f"{path} {why}: name another {'folder' if is_folder else 'file'} to write")
     _refuse_link(path)
 
 
+def _is_within(path: Path, kept: Path) -> bool:
+    """Return whether a path is another by any name, or a file that is there in that folder."""
+    if not (path.exists() and kept.exists()):
+        return False
+    if path.samefile(kept) or not (path.is_file() and kept.is_dir()):
+        return path.samefile(kept)
+    linked = kept.rglob("*") if path.stat().st_nlink > 1 else ()
+    return _real(path).is_relative_to(_real(kept)) or any(other.exists() and path.samefile(other) for other in linked)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
+
+
 def check_replaceable(
-    path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool | None = False
+    path: Path,
+    kind: str,
+    is_ours: Callable[[bytes], bool],
+    inputs: Iterable[Path] = (),
+    force: bool | None = None,
+    most: int = BEGINNING,
 ) -> None:
     """Raise `UsageError` if an output of a kind would replace another's file; see `check_output`.
 
-    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go. `force` replaces any file; it is
-    None where a command has no option of that name.
+    `is_ours` tells an earlier output by its first `most` bytes; an empty file may always go. `force` replaces any file;
+    it is None where a command has no option of that name.
     """
     check_output(path, inputs)
-    if not force and path.is_file() and (beginning := read_beginning(path, BEGINNING)) and not is_ours(beginning):
-        advice = "choose another --out" if force is None else "name another file to write, or replace it with --force"
+    if not force and path.is_file() and (beginning := read_beginning(path, most)) and not is_ours(beginning):
+        advice = "name another file or folder" + ("" if force is None else ", or replace it with --force")
         raise UsageError(f"{path} is there, and no {kind} that biorag wrote: {advice}")
 
 

@@ -67,7 +67,7 @@ def check_results(folder: Path, files: Mapping[str, Callable[[bytes], bool]], in
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: name a folder with --out")
     for name, is_ours in files.items():
-        check_replaceable(folder / name, "result", is_ours, inputs, force=None)
+        check_replaceable(folder / name, "result", is_ours, inputs)
 
 
 def _is_manifest(path: Path) -> bool:

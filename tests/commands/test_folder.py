@@ -1,8 +1,9 @@
-"""A folder that is indexed again: the index holds what a new index of the folder would."""
+"""A folder that is indexed again: the index holds what a new index of the folder would, and what cannot be read now."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from biorag.engine import open_stored
 from biorag.indexes.records import HOLDINGS
 from biorag.indexing import SnippetEncoders
 from biorag.settings.settings import Settings
+from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.corpus.samples import searchable_pdf
@@ -81,13 +83,14 @@ def changes(folder: Path, snippets):
     (folder / "words.md").write_text("# Fever\n\nAspirin lowers fever.\n", encoding="utf-8")
     (folder / "dose.pdf").write_bytes(whole)
     shutil.copy(folder / "deep" / "renamed.pdf", folder / "copy.pdf")
-    yield "a file goes, one is replaced, the broken one is restored, and one is copied", 2
+    yield "a file goes, one is replaced, the broken one is restored, and one is copied", 1
     yield "nothing changes", 0
 
 
 def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny_encoder, encoded, tmp_path):
     common = ["--encoder", tiny_encoder, "--on-bad-line", "skip", "--yes", "--json"]
     done(run("index", papers, "--name", "kept", *common))
+    before = held(tmp_path / "home", "kept")
     for number, (change, fresh) in enumerate(changes(papers, snippets)):
         encoded.clear()
         kept = run("index", papers, "--name", "kept", *common)
@@ -95,7 +98,13 @@ def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny
         new = run("index", papers, "--name", f"new{number}", *common)
         assert kept.exit_code == new.exit_code == (3 if "breaks" in change else 0)
         report = json.loads(kept.stdout)
-        assert held(tmp_path / "home", "kept") == held(tmp_path / "home", f"new{number}"), change
+        expected = held(tmp_path / "home", f"new{number}")
+        if "breaks" in change:  # what it held is kept
+            expected["dose.pdf#page=1"] = before["dose.pdf#page=1"]
+            assert f"Kept, though these files cannot be read now: {papers / 'dose.pdf'}" in kept.stderr
+            assert report["unreadable"] == [str(papers / "dose.pdf")]
+        before = held(tmp_path / "home", "kept")
+        assert before == expected, change
         assert report["complete"]
         kept_vectors, new_vectors = (vectors(tmp_path / "home", name) for name in ("kept", f"new{number}"))
         for id, rows in new_vectors.items():
@@ -162,7 +171,7 @@ def test_much_goes_only_after_a_question_and_may_be_kept(run, papers, tiny_encod
     before = held(tmp_path / "home", "kept")
     (papers / "notes.jsonl").unlink()
     message = failed(run("index", papers, "--name", "kept"), 2)
-    assert "Remove 4 documents that the files no longer hold, of 8 snippets (else: --keep-missing)?" in message
+    assert "Remove 4 of 8 snippets, which no file holds any more (else: --keep-missing)?" in message
     assert held(tmp_path / "home", "kept") == before
     done(run("index", papers, "--name", "kept", "--keep-missing", "--json"))
     assert held(tmp_path / "home", "kept") == before
@@ -256,3 +265,111 @@ def test_damage_to_the_record_is_told(run, papers, tiny_encoder, tmp_path):
     succeeded(run("index", papers, "--encoder", tiny_encoder, "--name", "kept"))
     (tmp_path / "home" / "indexes" / "kept" / HOLDINGS).write_text("{", encoding="utf-8")
     assert "holdings.json is damaged" in failed(run("index", papers, "--name", "kept"), 5)
+
+
+def note(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"# Notes\n\n{text}\n", encoding="utf-8")
+    return path
+
+
+def test_what_cannot_be_read_is_kept_and_named(run, papers, tiny_encoder, tmp_path, monkeypatch):
+    """A folder that may not be listed, a link to a disk that is not there, a damaged file; then all of it is back."""
+    note(papers / "closed" / "deep" / "inside.md", "Rabies is fatal.")
+    target = note(tmp_path / "disk" / "linked.md", "Gout is painful.")
+    (papers / "linked.md").symlink_to(target)
+    done(run("index", papers, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    before = held(tmp_path / "home", "kept")
+    dose, scandir = (papers / "dose.pdf").read_bytes(), os.scandir
+
+    def refusing(path="."):
+        if str(path).endswith("/closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    (papers / "dose.pdf").write_bytes(dose[:200])
+    target.rename(tmp_path / "elsewhere.md")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refusing)
+        result = run("index", papers, "--name", "kept", "--json")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["deleted"], held(tmp_path / "home", "kept")) == (3, 0, before), result.stderr
+    unread = [papers / "closed" / "deep" / "inside.md", papers / "dose.pdf", target]
+    assert sorted(report["unreadable"]) == sorted(map(str, unread))
+    assert "3 files cannot be read now, and what index 'kept' held of them is kept" in result.stderr
+    (papers / "dose.pdf").write_bytes(dose)
+    (tmp_path / "elsewhere.md").rename(target)
+    report = done(run("index", papers, "--name", "kept", "--json"))
+    assert (report["added"], report["updated"], report["deleted"], report["unreadable"]) == (0, 0, 0, [])
+    target.unlink()
+    (papers / "linked.md").unlink()
+    (papers / "dose.pdf").unlink()
+    report = done(run("index", papers, "--name", "kept", "--yes", "--json"))
+    assert report["deleted"] == 2, "what is gone goes; a link's target elsewhere was never in the folder"
+
+
+@pytest.mark.parametrize("emptied", ["papers", "papers/mounted"])
+def test_a_folder_that_was_not_empty_and_is_asks(run, tiny_encoder, tmp_path, emptied):
+    for number in range(6):
+        note(tmp_path / "papers" / f"{number}.md", f"Gout has {number} causes.")
+    note(tmp_path / "papers" / "mounted" / "sub" / "one.md", "Rabies is fatal.")
+    done(run("index", tmp_path / "papers", "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    before = held(tmp_path / "home", "kept")
+    shutil.rmtree(tmp_path / emptied)
+    (tmp_path / emptied).mkdir()
+    sentence = failed(run("index", tmp_path / "papers", "--name", "kept"), 2, "give --yes")
+    assert f"now empty: {tmp_path / emptied} (else: --keep-missing)?" in sentence
+    assert held(tmp_path / "home", "kept") == before
+    report = done(run("index", tmp_path / "papers", "--name", "kept", "--yes", "--json"))
+    assert (report["deleted"], report["snippets"]) == ((1, 6) if "/" in emptied else (7, 0))
+
+
+def test_a_third_is_a_third_of_the_snippets(run, tiny_encoder, tmp_path):
+    words = np.random.default_rng(0).choice(["gout", "colchicine", "fever", "dose"], 2000)
+    (tmp_path / "papers").mkdir()
+    rows = [{"id": "long", "title": "", "content": " ".join(words)}], [{"id": "a", "title": "", "content": "Gout."}]
+    for name, content in zip(("long.jsonl", "short.jsonl"), rows, strict=True):
+        (tmp_path / "papers" / name).write_text("".join(json.dumps(row) + "\n" for row in content))
+    (tmp_path / "papers" / "more.jsonl").write_text(
+        "".join(json.dumps({"id": f"b{number}", "title": "", "content": "Fever."}) + "\n" for number in range(9))
+    )
+    blocks = ("--encoder", tiny_encoder, "--block-tokens", "32", "--name", "kept", "--json")
+    snippets = done(run("index", tmp_path / "papers", *blocks))["snippets"]
+    (tmp_path / "papers" / "long.jsonl").unlink()
+    failed(run("index", tmp_path / "papers", "--name", "kept"), 2, f"Remove {snippets - 10:,} of {snippets:,} snippets")
+
+
+def test_files_of_one_name_in_two_folders_are_two(run, tiny_encoder, tmp_path):
+    first = note(tmp_path / "labA" / "notes.md", "Gout is painful.")
+    second = note(tmp_path / "labB" / "notes.md", "Rabies is fatal.")
+    done(run("index", first, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    ids = set(held(tmp_path / "home", "kept"))
+    report = done(run("index", second, "--name", "kept", "--json"))
+    assert (report["added"], report["updated"], report["deleted"]) == (1, 0, 0)
+    both = held(tmp_path / "home", "kept")
+    assert (len(both), both.keys() - ids) == (2, {next(iter(ids)).replace("notes.md", "labB/notes.md")})
+    done(run("index", first, second, "--encoder", tiny_encoder, "--name", "new", "--json"))
+    assert held(tmp_path / "home", "new").keys() == both.keys()
+    for files in ([second], [first, second], [second.parent, first.parent]):
+        report = done(run("index", *files, "--name", "kept", "--json"))
+        assert (report["added"], report["updated"], report["deleted"]) == (0, 0, 0)
+    note(second, "Rabies is nearly always fatal.")
+    assert done(run("index", second.parent, "--name", "kept", "--json"))["updated"] == 1
+    assert held(tmp_path / "home", "kept").keys() == both.keys()
+    first.parent.rename(tmp_path / "labC")  # as it is, it keeps its ids
+    report = done(run("index", tmp_path / "labC", "--name", "kept", "--json"))
+    assert (report["added"], report["deleted"], held(tmp_path / "home", "kept").keys()) == (0, 0, both.keys())
+
+
+def test_an_index_in_which_two_files_had_one_name_has_both_once_they_are_indexed_again(run, tiny_encoder, tmp_path):
+    """The record of the rule before: both files have the document that the second left."""
+    files = [note(tmp_path / lab / "notes.md", f"Gout of {lab} is painful.") for lab in ("labA", "labB")]
+    done(run("index", files[1], "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    record = tmp_path / "home" / "indexes" / "kept" / HOLDINGS
+    ledger = json.loads(record.read_text())
+    ledger["files"][str(files[0])] = {**ledger["files"][str(files[1])], "sha256": sha256_of(files[0])}
+    record.write_text(json.dumps(ledger))
+    done(run("index", *files, "--name", "kept", "--yes", "--json"))
+    assert len(held(tmp_path / "home", "kept")) == 2
+    again = done(run("index", *files, "--name", "kept", "--json"))
+    assert (again["added"], again["updated"], again["deleted"], again["snippets"]) == (0, 0, 0, 2)

@@ -142,7 +142,7 @@ def test_results_beside_files_of_the_users_replace_none_of_them(indexed):
     file.parent.mkdir(parents=True)
     file.write_text("mine\n")
     (indexed / "out" / "notes.txt").write_text("mine too\n")
-    failed(invoke(*measure), 2, "report.json", "no result that biorag wrote: choose another --out")
+    failed(invoke(*measure), 2, "report.json", "no result that biorag wrote: name another file or folder")
     assert file.read_text() == "mine\n"
     file.unlink()
     for _ in range(2):

@@ -14,6 +14,7 @@ from biorag.faces.chat.followups import Rewritten, following, is_follow_up, stan
 from biorag.references.formats import citation, plain
 from biorag.references.reference import reference_of
 from biorag.types import Hit
+from biorag.utils.files import check_output
 from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
@@ -158,6 +159,7 @@ class Conversation:
             raise UsageError("nothing was asked yet: ask a question, then /save")
         try:
             path = Path(name).expanduser()
+            check_output(path)
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(markdown(self._session.name, self.turns))
         except (OSError, RuntimeError, ValueError) as error:  # a home that is not known, a name that no file can have

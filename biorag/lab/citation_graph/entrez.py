@@ -25,7 +25,7 @@ from biorag.errors import BadInputError, ServiceError, UsageError
 from biorag.indexes.reading import stored_snippets
 from biorag.lab.citation_graph.building import add, pairs_of
 from biorag.types import Index, OnProgress, Progress, Snippet
-from biorag.utils.files import check_replaceable, json_line, replacing
+from biorag.utils.files import json_line, replacing
 from biorag.utils.outputs import first_row
 
 SOURCE = "E-utilities"
@@ -140,16 +140,16 @@ def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | 
 # --- the records of a query ---
 
 
-def check_fetch(query: str, out: Path, force: bool) -> None:
-    """Refuse an empty query, and a file of another kind, or, without `force`, one that biorag did not fetch."""
+def check_fetch(query: str, out: Path) -> None:
+    """Refuse an empty query, and a file of another kind."""
     if not out.name.endswith(SUFFIXES):
         raise UsageError(f"--out {out} is PubMed XML: name a file that ends in {' or '.join(SUFFIXES)}")
     if not query.strip():
         raise UsageError("the query is empty: write what PubMed's search box takes")
-    check_replaceable(out, "file of PubMed records", _is_fetched, (), force)
 
 
-def _is_fetched(beginning: bytes) -> bool:
+def is_fetched(beginning: bytes) -> bool:
+    """Return whether a file that begins so is one of PubMed records that biorag fetched."""
     if beginning.startswith(GZIP_MAGIC):
         try:
             beginning = gzip.GzipFile(fileobj=io.BytesIO(beginning)).read1(len(HEAD))

@@ -11,6 +11,7 @@ from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError, check_name
 from biorag.models.finding import PLAIN_STARTER
 from biorag.models.published import published
@@ -46,7 +47,7 @@ def mteb(
     settings: Annotated[Settings, Flags("encoder")],
     tasks: Tasks,
     out: Annotated[
-        Path, Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
+        Path, Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated."), FOLDER
     ],
     instruct: options.Instruct = None,
     baseline: Annotated[

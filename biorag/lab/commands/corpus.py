@@ -12,6 +12,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded, overridden
+from biorag.commands.outputs import FOLDER
 from biorag.corpus.tables import parse_columns
 from biorag.indexes.store import Store
 from biorag.registries import READERS
@@ -33,7 +34,7 @@ def export_(
         list[str],
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Annotated[Path, typer.Option(help="Folder to write."), FOLDER],
     settings: Annotated[Settings, Flags("encoder", "block_tokens", "block_overlap", "bm25_terms")],
     bad_lines: options.BadLines,
     columns: options.Columns = None,
@@ -73,7 +74,7 @@ def export_(
 @expanded
 def embed(
     snippets: Annotated[Path, typer.Argument(help="Folder that 'biorag corpus export' wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder of vectors to write; what it holds is not encoded again.")],
+    out: Annotated[Path, typer.Option(help="Folder of vectors to write; what it holds is not encoded again."), FOLDER],
     settings: Annotated[
         Settings,
         Flags("encoder", "similarity", "store_tokens", "token_pooling", "batch_size", "precision"),

@@ -13,6 +13,7 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.lab.recipes import SUFFIX, papers
 from biorag.registries import FORMATS
 from biorag.settings.settings import Settings
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 app = Application(help="Published data sets as the files that the other commands read.")
 
-Out = Annotated[Path, Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
+Out = Annotated[Path, Option(help="Folder to write; a complete one of the same inputs is left as it is."), FOLDER]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def get(
         list[str] | None, Argument(metavar="[INPUT]...", help="Inputs, by name. Default: all that are missing.")
     ] = None,
     scale: Annotated[str, Option(help="Size of the recipe whose inputs are got.")] = "full",
-    data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data"),
+    data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes."), FOLDER] = Path("data"),
     dry_run: Annotated[bool, Option("--dry-run", help="Only list what is missing.")] = False,
     yes: options.Yes = False,
     as_json: options.Json = False,

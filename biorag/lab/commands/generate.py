@@ -11,11 +11,11 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, with_index
+from biorag.commands.outputs import RESUMED, Writes
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_replaceable
 
 if TYPE_CHECKING:
     from biorag.lab.synthesis.drafts import GenerationJob
@@ -39,7 +39,7 @@ PassageTokens = Annotated[int, _generation("--max-tokens", min=16, max=1024, hel
 class GeneratedOutput:
     """Where the rows go, which prompt is used, and how the run is reported."""
 
-    out: Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes."), RESUMED]
     template: options.TemplateFile = None
     as_json: options.Json = False
 
@@ -191,7 +191,12 @@ def _with_source(settings: Settings, corpus: list[str] | None) -> Settings:
 @expanded
 def keep_consistent(
     rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
-    out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
+    # Rows are kept as they were, so that no beginning shows that biorag wrote the file.
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="JSONL file to write the kept rows to."),
+        Writes("file of training rows"),
+    ],
     settings: Annotated[Settings, options.INDEX],
     keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
     mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
@@ -211,8 +216,6 @@ def keep_consistent(
     from biorag.lab.synthesis.consistency import keep_consistent as filtered
 
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
-    # Rows are kept as they were, so that no beginning shows that biorag wrote the file.
-    check_replaceable(out, "file of training rows", lambda beginning: not beginning, [rows], force)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as ready, show.progress("Filtering", None) as advance:

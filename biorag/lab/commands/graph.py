@@ -10,8 +10,8 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import Writes
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_replaceable
 
 app = Application(help="The citation graph that 'biorag mine --negatives citation' walks.")
 
@@ -67,7 +67,9 @@ def info(settings: Annotated[Settings, Flags("graph")], as_json: options.Json = 
 def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils", finds_index=True)],
     abstracts: Annotated[
-        Path | None, Option(help="JSONL file to write: the papers one and two citations away, with abstracts.")
+        Path | None,
+        Option(help="JSONL file to write: the papers one and two citations away, with abstracts."),
+        Writes("file of abstracts", ".lab.citation_graph.entrez:is_abstracts"),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -86,8 +88,6 @@ def fill(
     from biorag.engine import open_index
     from biorag.lab.citation_graph import entrez
 
-    if abstracts:
-        check_replaceable(abstracts, "file of abstracts", entrez.is_abstracts, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with (
         open_index(settings.replace(mode="bm25", rerank=False)) as ready,
@@ -103,7 +103,11 @@ def fill(
 @expanded
 def fetch(
     query: Annotated[str, Argument(help="Query, as PubMed's search box takes it.")],
-    out: Annotated[Path, Option(help="File to write, .xml or .xml.gz; an interrupted run resumes.")],
+    out: Annotated[
+        Path,
+        Option(help="File to write, .xml or .xml.gz; an interrupted run resumes."),
+        Writes("file of PubMed records", ".lab.citation_graph.entrez:is_fetched"),
+    ],
     settings: Annotated[Settings, Flags("eutils")],
     limit: Annotated[
         int | None, Option(min=1, max=9999, help="Take only the first records, in PubMed's order.")
@@ -123,7 +127,7 @@ def fetch(
     from biorag.corpus.eutils import EUtils, kept_answers
     from biorag.lab.citation_graph.entrez import check_fetch, fetch_query
 
-    check_fetch(query, out, force)
+    check_fetch(query, out)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with kept_answers(settings.cache / "eutils.sqlite") as answers:
         report = fetch_query(query, out, limit, link, answers, show.progress)

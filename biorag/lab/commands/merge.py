@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
@@ -74,7 +75,7 @@ class SearchOptions:
 @expanded
 def merge(
     expert: Annotated[list[str], Argument(help="Encoders of one base: directories or ids.")],
-    out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes."), FOLDER],
     settings: Annotated[Settings, Flags("seed", "train_validation")],
     line: CommandLine,
     how: Method,

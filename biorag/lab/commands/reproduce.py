@@ -14,6 +14,7 @@ from typer import Argument, Context, Option, confirm
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
+from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError
 from biorag.lab.recipes import papers
 from biorag.settings.settings import FIELDS
@@ -50,7 +51,9 @@ class RunOptions:
     """How to run a recipe."""
 
     out: Annotated[
-        Path | None, Option(help="Folder for models, indexes and the report; finished steps are reused. [required]")
+        Path | None,
+        Option(help="Folder for models, indexes and the report; finished steps are reused. [required]"),
+        FOLDER,
     ] = None
     scale: Annotated[str, Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's).")] = "smoke"
     backbone: Annotated[str | None, Option(help="Model to train, one of the recipe's. Default: the scale's.")] = None
@@ -216,11 +219,12 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
     show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}{host}")
 
 
+@expanded
 def ablate(
     ctx: Context,
     sweep: Annotated[Path, Argument(help="TOML file of the grid; --init writes one to start from.")],
     out: Annotated[
-        Path | None, Option(help="Folder of models, indexes and results; finished steps are reused. [required]")
+        Path | None, Option(help="Folder of models, indexes and results; finished steps are reused. [required]"), FOLDER
     ] = None,
     jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1,
     init: Annotated[
@@ -254,8 +258,9 @@ def ablate(
 
 def _write_sweep(path: Path, data: Path) -> None:
     from biorag.lab.recipes.sweep import sweep_text
-    from biorag.utils.files import write_text
+    from biorag.utils.files import check_output, write_text
 
+    check_output(path)
     if path.exists():
         raise UsageError(f"{path} is there already: name another file, or remove it")
     write_text(path, sweep_text(data))
@@ -290,7 +295,7 @@ def pipeline(
     train: Annotated[list[Path], Argument(help="Rows of query and positive, or BEIR folders.", metavar="TRAIN...")],
     asked: PipelineOptions,
     ctx: Context,
-    out: Annotated[Path, Option("--out", help="Folder of models and report; finished steps are reused.")],
+    out: Annotated[Path, Option("--out", help="Folder of models and report; finished steps are reused."), FOLDER],
     name: Annotated[str, Option("--name", help="Index to make, with the reranker's token vectors.")],
     set_: Annotated[
         list[str] | None, Option("--set", help="NAME=VALUE of a setting, as in biorag.toml. Repeatable.")

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
@@ -37,7 +38,7 @@ class Tuned:
 def tune(
     dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout; the mean of several counts.")],
     tuned: Tuned,
-    out: Annotated[Path, Option(help="Folder for the curve and the points; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the curve and the points; an interrupted run resumes."), FOLDER],
     settings: Annotated[Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed", "train_validation")],
     line: CommandLine,
     development: options.Development,

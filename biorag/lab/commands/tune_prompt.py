@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.outputs import FOLDER
 from biorag.engine import encoder_files, open_index
 from biorag.errors import check_name
 from biorag.generators.source import open_generator
@@ -41,7 +42,7 @@ class PromptSearch:
 @expanded
 def prompt(
     dataset: Annotated[Path, Argument(help="Folder in BEIR layout.")],
-    out: Annotated[Path, Option(help="Folder for the report; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the report; an interrupted run resumes."), FOLDER],
     settings: Annotated[Settings, options.INDEX, options.GENERATOR, Flags("seed", "train_validation")],
     line: CommandLine,
     search: PromptSearch,

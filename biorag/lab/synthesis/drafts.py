@@ -23,7 +23,7 @@ from biorag.settings.settings import Settings
 from biorag.training.contamination import jaccard
 from biorag.training.rows import normalised
 from biorag.types import Generation, GenerationRequest, Generator, Progress, Prompt, Question, Sampling, Snippet
-from biorag.utils.files import check_output, json_line
+from biorag.utils.files import json_line
 from biorag.utils.http import asking_threads
 from biorag.utils.progress import batched
 from biorag.utils.runs import Rows
@@ -209,11 +209,10 @@ class GenerationJob:
     progress: Progress
 
     def check(self, option: str) -> None:
-        """Refuse an output that is a folder, and several texts that would all be the same.
+        """Refuse several texts that would all be the same.
 
         The flag `option` says how many texts of a subject there are.
         """
-        check_output(self.out)
         if self.draws.each > 1 and self.draws.temperature == 0:
             raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 

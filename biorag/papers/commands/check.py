@@ -12,15 +12,17 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
+from biorag.commands.outputs import Writes
 from biorag.errors import UnsupportedError, UsageError, unknown_name
 from biorag.registries import ENRICHERS
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_output, replacing, write_text
+from biorag.utils.files import replacing, write_text
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from biorag.papers.manuscripts.checking import CheckReport
 
+LARGEST = 64 << 20  # bytes of a copy that is known again
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
@@ -32,9 +34,15 @@ class CheckOutput:
         str | None,
         Option(help="Report as md, html or json. Default: a list in the terminal."),
     ] = None
-    out: Annotated[Path | None, Option(help="File to write the report to, in place of the terminal.")] = None
+    out: Annotated[
+        Path | None,
+        Option(help="File to write the report to, in place of the terminal."),
+        Writes("report", ".papers.manuscripts.report:is_report"),
+    ] = None
     commented: Annotated[
-        Path | None, Option(help="Copy of the .docx to write, with comments at the sentences; never the original.")
+        Path | None,
+        Option(help="Copy of the .docx to write, with comments at the sentences; never the original."),
+        Writes("commented copy", ".papers.manuscripts.report:is_commented", LARGEST),
     ] = None
 
     def check(self, file: Path, as_json: bool) -> str:
@@ -52,8 +60,6 @@ class CheckOutput:
             raise UsageError(f"--out {self.out} needs --format: {', '.join(REPORTS)}")
         if self.commented and not file.name.lower().endswith(".docx"):
             raise UsageError(f"--commented copies a .docx, which {file} is not: leave it out")
-        for path in filter(None, (self.out, self.commented)):
-            check_output(path, [file])
         return format
 
 
@@ -107,7 +113,7 @@ def check(
         from biorag.papers.manuscripts.report import commented
 
         copy = commented(report)
-        with replacing(output.commented) as stream:
+        with replacing(output.commented, original=file) as stream:
             stream.write(copy)
     if output.out:
         write_text(output.out, written(report, format))

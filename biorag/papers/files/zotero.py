@@ -9,20 +9,20 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.references.formats import ris_text
 from biorag.registries import LIBRARIES
-from biorag.utils.files import write_text
+from biorag.utils.files import json_text, sha256_of_json, write_text
 
 logger = logging.getLogger(__name__)
 
 MOST_NAMED = 20  # collections in a message
 ZOTERO, DATABASE = LIBRARIES["Zotero library"].prefix, LIBRARIES["Zotero library"].database
-LIBRARY = "library.ris"
+LIBRARY, IDENTITY = "library.ris", "library.json"
 STORED = "storage:"  # begins the path of an attachment in Zotero's own folder
 PAPERS = (".pdf", ".html", ".htm", ".docx")
 KEY = re.compile(r"\w{1,32}", re.ASCII)  # of an item, also its folder's name
@@ -87,10 +87,11 @@ class Attachment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZoteroCorpus:
-    """The files of a library: its references in one, and its papers; `storage` is the folder of all papers."""
+    """The files of a library: its references in one, its papers, those `missing`, and the folder of all, `storage`."""
 
     references: Path
-    attachments: list[Attachment] = field(default_factory=list)
+    attachments: list[Attachment]
+    missing: list[Path]
     storage: Path | None = None
 
 
@@ -108,31 +109,49 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         with closing(_Library(database)) as library:
             entries = _entries(library, collection)
             attached = list(library.rows(_ATTACHED))
-            collections = [name for _, name in library.rows("SELECT 0, collectionName FROM collections ORDER BY 2")]
+            rows = list(library.rows("SELECT 0, collectionName, key FROM collections ORDER BY 2, 3"))
     except (sqlite3.Error, ValueError) as error:
         raise BadInputError(
             f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
         ) from None
     if collection and not entries:
-        others = ", ".join(map(repr, collections[:MOST_NAMED])) or "none"
-        guess = suggestion(collection, set(collections) - {collection})
+        collections = {name for _, name, _ in rows}
+        others = ", ".join(map(repr, sorted(collections)[:MOST_NAMED])) or "none"
+        guess = suggestion(collection, collections - {collection})
         raise MissingError(
             f"Zotero has no collection {collection!r} with references in it{guess}: its collections are {others}"
         )
-    target = folder / (re.sub(r"\W+", "-", collection) or "library")
+    keys = [key for _, name, key in rows if name == collection]
+    target = _folder_of(folder, json_text([str(database.resolve()), *keys]), collection)
     _write(target / LIBRARY, entries.values())
-    attachments = []
+    attachments, missing = [], []
     for parent, key, stored in attached:
         paper = _paper(database.parent, key, stored)
         if parent not in entries or not paper or not KEY.fullmatch(key):
             continue
         if not _is_there(paper):
             logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
+            missing.append(paper)
         else:
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
             attachments.append(Attachment(paper, record))
-    return ZoteroCorpus(target / LIBRARY, attachments, None if collection else database.parent / "storage")
+    return ZoteroCorpus(target / LIBRARY, attachments, missing, None if collection else database.parent / "storage")
+
+
+def _folder_of(folder: Path, identity: str, collection: str) -> Path:
+    """Return the folder of the references of one library, or of its collections by their keys, which no other has.
+
+    It is named after the collection, and by a hash too where another has that name; `IDENTITY` in it says whose it is.
+    """
+    for file in sorted(folder.glob(f"*/{IDENTITY}")):
+        if file.read_text(encoding="utf-8") == identity:
+            return file.parent
+    target = folder / (re.sub(r"\W+", "-", collection) or "library")
+    if (target / IDENTITY).exists():
+        target = folder / f"{target.name}-{sha256_of_json(identity)[:8]}"
+    write_text(target / IDENTITY, identity)
+    return target
 
 
 def _paper(home: Path, key: str, path: str) -> Path | None:

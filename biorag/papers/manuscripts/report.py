@@ -8,6 +8,8 @@ from __future__ import annotations
 import html
 import io
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -21,7 +23,8 @@ from biorag.papers.files.documents import of_word
 from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind, check_manuscript
 from biorag.references.reference import reference_of
 from biorag.types import Progress
-from biorag.utils.files import json_text
+from biorag.utils.files import BEGINNING, json_text
+from biorag.utils.outputs import begins_with_key
 
 CAUTION = (
     "“Not found” means that no record is at hand; the reference may still be right. Verdicts rest on the abstracts at "
@@ -139,6 +142,14 @@ def as_json(report: CheckReport) -> str:
 REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "json": as_json}
 
 
+def is_report(beginning: bytes) -> bool:
+    """Return whether a file that begins so is such a report."""
+    title = beginning.startswith(b"# Citations of ") or b"<title>Citations of " in beginning
+    return (title and CAUTION.encode() in beginning) or (
+        begins_with_key("file")(beginning) and b'\n  "citing_sentences": ' in beginning
+    )
+
+
 def checked_files(
     session: Session, file: Path, references: Sequence[Path], progress: Progress
 ) -> tuple[str, dict[str, bytes]]:
@@ -183,9 +194,19 @@ def _with_comments(document: Any, by_span: Mapping[tuple[int, int, int], Sequenc
         if paragraph and runs:
             ends = [Run(run, Paragraph(paragraph.element, document)) for run in (runs[0], runs[-1])]
             document.add_comment(ends, "\n".join(map(_comment, findings)), AUTHOR, INITIALS)
+    document.core_properties.last_modified_by = AUTHOR  # until somebody edits it
     stream = io.BytesIO()
     document.save(stream)
     return stream.getvalue()
+
+
+def is_commented(content: bytes) -> bool:
+    """Return whether a file is such a copy, which nobody has saved since."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open("docProps/core.xml") as properties:
+            return f"lastModifiedBy>{AUTHOR}</".encode() in properties.read(BEGINNING)
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError, EOFError):
+        return False
 
 
 def _runs(runs: Iterable[tuple[Any, int, int]], start: int, end: int) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -25,13 +27,13 @@ SCHEMA = """
     CREATE TABLE creatorTypes (creatorTypeID INTEGER PRIMARY KEY, creatorType TEXT);
     CREATE TABLE itemCreators (itemID INT, creatorID INT, creatorTypeID INT, orderIndex INT);
     CREATE TABLE itemAttachments (itemID INTEGER PRIMARY KEY, parentItemID INT, linkMode INT, contentType TEXT, path);
-    CREATE TABLE collections (collectionID INTEGER PRIMARY KEY, collectionName TEXT, parentCollectionID INT);
+    CREATE TABLE collections (collectionID INTEGER PRIMARY KEY, collectionName TEXT, parentCollectionID INT, key TEXT);
     CREATE TABLE collectionItems (collectionID INT, itemID INT, orderIndex INT);
     CREATE TABLE tags (tagID INTEGER PRIMARY KEY, name TEXT);
     CREATE TABLE itemTags (itemID INT, tagID INT, type INT);
     INSERT INTO itemTypes VALUES (1, 'journalArticle'), (2, 'attachment'), (3, 'note');
     INSERT INTO creatorTypes VALUES (1, 'author'), (2, 'editor');
-    INSERT INTO collections VALUES (1, 'Urate', NULL), (2, 'Trials', 1), (3, 'Empty', NULL);
+    INSERT INTO collections VALUES (1, 'Urate', NULL, 'C1'), (2, 'Trials', 1, 'C2'), (3, 'Empty', NULL, 'C3');
 """
 GOUT = {
     "title": "Low-dose colchicine in acute gout",
@@ -186,3 +188,39 @@ def test_a_paper_in_the_trash_is_not_read(database, tmp_path):
     with closing(sqlite3.connect(database)) as library, library:
         library.execute("INSERT INTO deletedItems VALUES (4)")
     assert zotero_corpus(str(database), tmp_path / "after").attachments == []
+
+
+def test_papers_of_a_storage_that_is_not_mounted_are_kept(run, database):
+    before = done(run("index", str(database), "--name", "mine", "--json"))["snippets"]
+    storage = database.parent / "storage"
+    storage.rename(database.parent / "unmounted")
+    storage.mkdir()
+    outcome = run("index", str(database), "--name", "mine", "--json")
+    report = json.loads(outcome.stdout)
+    assert (outcome.exit_code, report["snippets"], report["deleted"]) == (3, before, 0)
+    assert report["unreadable"] == [str(storage / "PDF00001" / "download (3).pdf")]
+    storage.rmdir()
+    (database.parent / "unmounted").rename(storage)
+    assert done(run("index", str(database), "--name", "mine", "--json"))["snippets"] == before
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO deletedItems VALUES (4)")
+    assert done(run("index", str(database), "--name", "mine", "--yes", "--json"))["snippets"] < before
+
+
+def test_collections_and_libraries_that_are_called_alike_are_two(run, database, tmp_path):
+    with closing(sqlite3.connect(database)) as library, library:
+        for number, (name, title) in enumerate({"A B": "Alpha", "A-B": "Beta", "C++": "Gamma", "C#": "Delta"}.items()):
+            library.execute("INSERT INTO collections VALUES (?, ?, NULL, ?)", (10 + number, name, f"K{number}"))
+            add(library, 20 + number, {"title": f"{title} in acute gout", "abstractNote": f"{title} helps."})
+            library.execute("INSERT INTO collectionItems VALUES (?, ?, 0)", (10 + number, 20 + number))
+    for name in ("A B", "A-B", "C++", "C#", "A B"):
+        report = done(run("index", f"zotero:{name}", "--name", "mine", "--json"))
+    assert (report["snippets"], report["unchanged"], report["added"]) == (4, 1, 0)
+    other = tmp_path / "other" / "zotero.sqlite"
+    other.parent.mkdir()
+    shutil.copy(database, other)
+    with closing(sqlite3.connect(other)) as library, library:
+        library.execute("UPDATE itemDataValues SET value = replace(value, 'helps', 'harms')")
+    whole = done(run("index", "zotero:", "--name", "mine", "--yes", "--json"))["snippets"]
+    report = done(run("index", str(other), "--name", "mine", "--yes", "--json"))
+    assert (report["deleted"], report["snippets"] > whole) == (0, True)

@@ -1,0 +1,113 @@
+"""Every output of every command: none replaces an input, another output, another's file, or part of the home."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pytest
+from typer.main import get_command
+from typer.models import ArgumentInfo
+
+from biorag.cli import app
+from biorag.commands.outputs import Writes, mark_of
+from tests.cli import failed, invoke
+
+# Paths that commands read, by the names of their parameters. One that is written is marked where it is declared.
+READ = {
+    *(
+        "benchmark",
+        "claims",
+        "compare",
+        "data",
+        "dataset",
+        "evaluate",
+        "exclude",
+        "file",
+        "golden",
+        "guard",
+        "held_out",
+    ),
+    *("init", "keep", "local", "machine", "mirage", "pairs", "prompt", "questions", "recipe", "recommendation"),
+    *("references", "rows", "run", "scenario_file", "search", "sets", "snippets", "sources", "template", "test_ids"),
+    *("train", "vectors"),
+    "sweep",  # `ablate --init` writes it only if it is not there
+}
+
+
+class Taken(NamedTuple):
+    """A parameter of a command: its words on a command line come before its value."""
+
+    command: tuple[str, ...]
+    parameter: inspect.Parameter
+    words: tuple[str, ...]
+    mark: Writes | None
+
+    @property
+    def is_path(self) -> bool:
+        return "Path" in str(get_args(self.parameter.annotation)[:1] or self.parameter.annotation)
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[Taken]]:
+    command = command or get_command(app)
+    for name in getattr(command, "commands", ()):
+        yield from commands(command.commands[name], (*path, name))
+    if not hasattr(command, "commands"):
+        yield [
+            Taken(path, parameter, () if is_argument(parameter) else tuple(option.opts[:1]), mark_of(parameter))
+            for parameter in inspect.signature(command.callback).parameters.values()
+            for option in command.params
+            if option.name == parameter.name
+        ]
+
+
+def is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(mark, ArgumentInfo) for mark in getattr(parameter.annotation, "__metadata__", ()))
+
+
+COMMANDS = {" ".join(taken[0].command): taken for taken in commands() if taken}
+OUTPUTS = [(name, one) for name, taken in COMMANDS.items() for one in taken if one.mark]
+
+
+def test_each_path_that_a_command_takes_is_read_or_marked_as_written():
+    unmarked = {(name, one.parameter.name) for name, taken in COMMANDS.items() for one in taken if one.is_path}
+    unmarked -= {(name, one.parameter.name) for name, one in OUTPUTS}
+    assert {(command, name) for command, name in unmarked if name not in READ} == set()
+    assert {one.parameter.name for _, one in OUTPUTS} & READ == {"data", "file"}
+    assert len(OUTPUTS) > 40
+
+
+def run(name: str, home: Path, values: dict[str, str]) -> Any:
+    """Run a command with these values of parameters, and any of those that it requires besides."""
+    words: list[str] = []
+    for one in COMMANDS[name]:
+        required = one.parameter.default is inspect.Parameter.empty
+        if one.parameter.name in values or required:
+            words += [*one.words, values.get(one.parameter.name, "new" if one.mark else "given.jsonl")]
+    return invoke(*name.split(" "), *words, home=home)
+
+
+@pytest.mark.parametrize(("name", "output"), OUTPUTS, ids=lambda one: one if isinstance(one, str) else one.words[:1])
+def test_no_output_is_an_input_another_output_or_part_of_the_home(name, output, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("given.jsonl").write_text("{}\n")
+    Path("mine.docx").write_text("a chapter\n")
+    Path("link.docx").symlink_to("mine.docx")
+    own = [tmp_path / "home" / "biorag.toml", *(tmp_path / "home" / part for part in ("indexes", "graphs/new"))]
+    for path in own:
+        failed(run(name, tmp_path / "home", {output.parameter.name: str(path)}), 2, "is biorag's own")
+    is_folder = output.mark.is_folder
+    for other in COMMANDS[name]:
+        if other.parameter.name == output.parameter.name or not other.is_path:
+            continue
+        if other.mark and (is_folder or other.mark.is_folder):
+            continue
+        for path in ("mine.docx", "./link.docx", str(tmp_path / "mine.docx")):
+            given = {output.parameter.name: path, other.parameter.name: "mine.docx"}
+            failed(run(name, tmp_path / "home", given), 2, "named for two outputs" if other.mark else "is read by")
+    if output.mark.kind:
+        failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx"}), 2, "that biorag wrote")
+    assert Path("mine.docx").read_text() == "a chapter\n"
+    assert not any(path.exists() for path in own)
