@@ -119,9 +119,13 @@ def test_a_filter_is_checked_at_once_and_holds_until_it_is_cleared(chat):
     assert "1001" in unfiltered
 
 
-def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
+def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path, home):
     path = tmp_path / "said.md"
-    result = chat(ASPIRIN, "/filter year>=1990", "and *pain*?", f"/save {path}", f"/save {path}", code=2)
+    own = [home / name for name in ("biorag.toml", "indexes/said.md")]
+    asked = (ASPIRIN, "/filter year>=1990", "and *pain*?")
+    result = chat(*asked, *(f"/save {name}" for name in (path, path, *own)), code=2)
+    assert [name.exists() for name in own] == [False, False]
+    assert result.stderr.count("is biorag's own: name another file to write") == 2
     text = path.read_text(encoding="utf-8")
     assert text.startswith(f"# Questions to the index default\n\n## {ASPIRIN}\n")
     assert "## and \\*pain\\*?\n\n*Searched: and \\*pain\\*? (aspirin fever)*\n\n*Filter: year\\>=1990*" in text

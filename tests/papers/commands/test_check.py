@@ -225,3 +225,33 @@ def test_a_named_service_is_asked_for_what_the_index_lacks(home, tmp_path, monke
     ]
     assert [(one["kind"], one["key"]) for one in report["findings"]] == [("retracted", "1"), ("not_found", "2")]
     assert "neither in index 'small' nor at pubmed" in report["findings"][1]["message"]
+
+
+def test_a_report_replaces_an_earlier_one_and_nothing_else(home, tmp_path):
+    """Neither a chapter, nor references named or found beside the manuscript, nor a copy that somebody edited."""
+    file = write_docx(tmp_path / "paper.docx")
+    file.chmod(0o640)
+    chapter, beside, copy = (tmp_path / name for name in ("chapter.md", "paper.bib", "copy.docx"))
+    chapter.write_text("# Citations of my life\n")
+    beside.write_text("@article{a, title={Isoniazid neuropathy and pyridoxine in adults}, year={2011}}\n")
+    for name in (chapter, beside):
+        failed(invoke("check", file, "--out", name, "--format", "md", home=home), 2, "no report that biorag wrote")
+    failed(
+        invoke("check", file, "--references", beside, "--out", beside, "--format", "md", home=home),
+        2,
+        "is read by this",
+    )
+    twice = ("--out", tmp_path / "new.docx", "--format", "md", "--commented", tmp_path / "new.docx")
+    failed(invoke("check", file, *twice, home=home), 2, "named for two outputs")
+    write_docx(copy)
+    failed(invoke("check", file, "--commented", copy, home=home), 2, "no commented copy that biorag wrote")
+    copy.unlink()
+    for format in ("md", "html", "json"):
+        for _ in range(2):
+            succeeded(invoke("check", file, "--out", tmp_path / f"r.{format}", "--commented", copy, home=home))
+    assert copy.stat().st_mode & 0o777 == 0o640
+    edited = Document(copy)
+    edited.core_properties.last_modified_by = "Ada Okafor"
+    edited.save(copy)
+    failed(invoke("check", file, "--commented", copy, home=home), 2, "no commented copy that biorag wrote")
+    assert chapter.read_text() == "# Citations of my life\n"
