@@ -68,7 +68,7 @@ class Crossref:
     def __call__(self, title: str, facts: Mapping[str, Any]) -> Snippet | None:
         """Return the record of a paper."""
         works: list[Mapping[str, Any]] = []
-        if doi := str(facts.get("doi") or ""):
+        if "/" in (doi := str(facts.get("doi") or "")):  # which every DOI has; ".." names another path
             works = self._asked(f"works/{quote(doi, safe='')}", {}, lambda message: [message])
         if not works and (key := title_key(title)):
             query = {"query.bibliographic": title[:LONGEST], "rows": str(ROWS)}

@@ -116,7 +116,8 @@ def old_replies(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
 def _write(entry: Path, content: _CachedReply | _CachedScores) -> None:
     """Write an entry, readable by the user alone, as ASCII, since a reply may hold half a surrogate pair."""
     try:
-        entry.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        entry.parent.parent.mkdir(parents=True, exist_ok=True)
+        entry.parent.parent.chmod(0o700)  # also of one that is there
         if entry.exists() and not entry.is_file():
             entry.unlink()  # a pipe or a device would be written to, not replaced
         write_text(entry, json.dumps(asdict(content)))

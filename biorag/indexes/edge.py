@@ -42,6 +42,7 @@ from biorag.indexes.points import (
 )
 from biorag.indexes.shard_files import (
     SHARD,
+    FolderTree,
     check_files,
     empty,
     forget_checksums,
@@ -51,7 +52,7 @@ from biorag.indexes.shard_files import (
     write_checksums,
 )
 from biorag.types import IndexQuery, Snippet, SparseText, Vectors
-from biorag.utils.files import FolderTree, require_room
+from biorag.utils.files import require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
 

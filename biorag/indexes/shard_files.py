@@ -21,7 +21,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError
 from biorag.indexes.manifest import MANIFEST, read_manifest
-from biorag.utils.files import copy_sparse, require_room, scratch_folder, sha256_of, sweep, write_json
+from biorag.utils.files import copy_sparse, require_room, scratch_folder, sha256_of, sweep, sync_folder, write_json
 from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.versions import installed_versions
 
@@ -36,6 +36,23 @@ IN_MEMORY = 64 << 20  # bytes of copies at most
 SMALL = 4 << 20  # bytes of a folder that is always copied
 # What the engine only reads; it takes links for these, but not for files that it finds by listing a folder.
 _READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|links.*\.bin|.*\.mappings")
+
+
+class FolderTree:
+    """The folders below `root`, whose new names are made durable; whoever writes a file syncs its contents."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._synced: dict[str, frozenset[tuple[str, int]]] = {}
+
+    def sync(self) -> None:
+        """Sync every folder whose names, or the files behind them, have changed since the last sync."""
+        for folder, _, _ in os.walk(self._root):
+            with os.scandir(folder) as entries:
+                names = frozenset((entry.name, entry.inode()) for entry in entries)
+            if self._synced.get(folder) != names:
+                sync_folder(Path(folder))
+                self._synced[folder] = names
 
 
 def write_checksums(folder: Path) -> str:

@@ -25,13 +25,12 @@ from pydantic import Field
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.records import HOLDINGS, read_ledger
-from biorag.indexes.shard_files import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
+from biorag.indexes.shard_files import CHECKSUMS, ENGINE, FolderTree, check_files, is_of_shard, shard_files
 from biorag.indexes.store import Store
 from biorag.registries import STORES
 from biorag.settings.settings import Settings
 from biorag.types import Count, Label, OnProgress, Sha256
 from biorag.utils.files import (
-    FolderTree,
     check_replaceable,
     copy_with_holes,
     make_folder,

@@ -84,9 +84,13 @@ def _renamed(name: str) -> str:
 
 
 def _copy_settings(source: Path, draft: Path) -> None:
+    """Copy a model's settings; raise `MissingError` at a link out of its folder, or of its part of the hub's cache."""
+    root = (source.parents[1] if source.parent.name == "snapshots" else source).resolve()
     for path in sorted(source.rglob("*")):
         wanted = any(fnmatch(path.name, pattern) for pattern in SETTINGS_PATTERNS)
         if wanted and path.is_file() and path.name != PICKLED_INDEX:
+            if not path.resolve().is_relative_to(root):
+                raise MissingError(f"{path} is a link out of the model's folder: put the file itself there")
             target = draft / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)

@@ -340,23 +340,6 @@ def try_lock(file: IO[Any] | int, kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-class FolderTree:
-    """The folders below `root`, whose new names are made durable; whoever writes a file syncs its contents."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._synced: dict[str, frozenset[tuple[str, int]]] = {}
-
-    def sync(self) -> None:
-        """Sync every folder whose names, or the files behind them, have changed since the last sync."""
-        for folder, _, _ in os.walk(self._root):
-            with os.scandir(folder) as entries:
-                names = frozenset((entry.name, entry.inode()) for entry in entries)
-            if self._synced.get(folder) != names:
-                sync_folder(Path(folder))
-                self._synced[folder] = names
-
-
 def require_room(folder: Path, needed: int) -> None:
     """Raise `ServiceError` unless the disk of a folder has `needed` bytes and the reserve."""
     free = shutil.disk_usage(folder).free

@@ -122,6 +122,8 @@ def test_crossref_has_the_record_of_a_doi(crossref):
         "type": ["Journal Article"],
     }
     assert crossref.asked == [DOI]
+    assert found(crossref, "", doi="..") is None
+    assert crossref.asked == [DOI], "a DOI has a slash; this names another path of the service"
 
 
 def test_a_title_finds_the_work_that_has_it_and_no_other(crossref):

@@ -122,7 +122,7 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
     (tmp_path / "link.jsonl").symlink_to(path)
     for same in (path, tmp_path / "link.jsonl"):
         failed(invoke("filter", path, "--out", same), 2, "name another file")
-    failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
+    failed(invoke("filter", path, "--mode", "bm25", "--out", tmp_path / "new.jsonl"), 2, "'bm25'", "dense, hybrid")
     failed(invoke("filter", path, "--out", out), 2, "kept.jsonl", "--force")
     failed(invoke("filter", tmp_path / "no.jsonl", "--out", tmp_path / "new.jsonl"), 4, "no.jsonl")
     assert generate("filter", path, "--keep-top", 1, "--out", out, "--force")["kept"] == len(expected)

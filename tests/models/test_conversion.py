@@ -89,6 +89,16 @@ def converted(values, tmp_path):
     return load_file(target)
 
 
+def test_a_link_out_of_the_model_is_not_copied(tiny_encoder, tmp_path):
+    source = pickled(tiny_encoder, tmp_path)
+    (tmp_path / "secret.txt").write_text("a key")
+    (source / "vocab.txt").unlink(missing_ok=True)
+    (source / "vocab.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(MissingError, match=r"vocab\.txt is a link out of the model's folder"):
+        convert(str(source), tmp_path / "out", QUIET)
+    assert not (tmp_path / "out").exists()
+
+
 def test_types_ties_and_views_are_kept(tmp_path):
     square = torch.arange(12.0).reshape(3, 4)
     values = {

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.utils.files import RESERVE, FolderTree, json_line, json_text, require_room, write_text
+from biorag.indexes.shard_files import FolderTree
+from biorag.utils.files import RESERVE, json_line, json_text, require_room, write_text
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "encode"])

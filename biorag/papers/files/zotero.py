@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sqlite3
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.references.formats import ris_text
@@ -78,19 +79,12 @@ _COLLECTED = """
     SELECT itemID FROM collectionItems WHERE collectionID IN (SELECT id FROM inside)"""
 
 
-class Attachment(NamedTuple):
-    """A paper of a library, and the file of its reference."""
-
-    paper: Path
-    reference: Path
-
-
 @dataclass(frozen=True, slots=True)
 class ZoteroCorpus:
-    """The files of a library: its references in one, its papers, those `missing`, and the folder of all, `storage`."""
+    """The files of a library: its references in one, its papers with each one's, those `missing`, and their folder."""
 
     references: Path
-    attachments: list[Attachment]
+    attachments: list[tuple[Path, Path]]
     missing: list[Path]
     storage: Path | None = None
 
@@ -129,13 +123,13 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         paper = _paper(database.parent, key, stored)
         if parent not in entries or not paper or not KEY.fullmatch(key):
             continue
-        if not _is_there(paper):
+        if not os.path.isfile(paper):  # noqa: PTH113 - also of a name that is too long, or a folder without permission
             logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
             missing.append(paper)
         else:
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
-            attachments.append(Attachment(paper, record))
+            attachments.append((paper, record))
     return ZoteroCorpus(target / LIBRARY, attachments, missing, None if collection else database.parent / "storage")
 
 
@@ -159,13 +153,6 @@ def _paper(home: Path, key: str, path: str) -> Path | None:
     name = path.removeprefix(STORED)
     paper = home / "storage" / key / Path(name).name if path.startswith(STORED) else Path(name)
     return paper if paper.name.lower().endswith(PAPERS) else None
-
-
-def _is_there(paper: Path) -> bool:
-    try:
-        return paper.is_file()
-    except OSError:  # of a name that is too long
-        return False
 
 
 class _Library:
