@@ -76,7 +76,7 @@ def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
     failed(invoke("index", "--vectors", tmp_path / "none"), 4, "holds no vectors", "biorag embed SNIPPETS --out")
     failed(invoke("index", "--vectors", staged / "snippets"), 5, "something other than a folder of vectors")
     failed(invoke("embed", staged / "vectors", "--out", tmp_path / "v"), 4, "is not there")
-    failed(invoke("embed", staged / "snippets", "--out", staged / "snippets"), 5, "other than a folder of vectors")
+    failed(invoke("embed", staged / "snippets", "--out", staged / "snippets"), 2, "is read by this command")
     failed(invoke("corpus", "export", "demo", "--out", staged / "vectors"), 5, "other than a folder of exported")
     failed(
         invoke("embed", staged / "snippets", "--out", tmp_path / "v", "--for-index", "none"), 4, "'none' is not there"
