@@ -219,8 +219,8 @@ def index(
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
     if kept:
         raise BadInputError(
-            f"{len(kept):,} file{'s' * (len(kept) > 1)} cannot be read now, and what index {report.name!r} held of them is kept: make them "
-            "readable and run the same command again, or remove it by 'biorag delete --source'"
+            f"{len(kept):,} file{'s' * (len(kept) > 1)} cannot be read now, and what index {report.name!r} held of "
+            "them is kept: make them readable and run the same command again, or remove it by 'biorag delete --source'"
         )
 
 
