@@ -17,12 +17,12 @@ BINS = 10  # of probability
 def auroc(probabilities: Values, answerable: Flags) -> float:
     """Return the probability that an answerable question scores above an unanswerable one, a tie counting half.
 
-    Both arrays are (questions,), with a question of each kind. Mann and Whitney's U; Hanley and McNeil (1982), The
-    meaning and use of the area under a ROC curve.
+    Both arrays are (questions,), with a question of each kind. Hanley and McNeil (1982), The meaning and use of the
+    area under a ROC curve.
     """
-    above, below = probabilities[answerable], np.sort(probabilities[~answerable])
-    left, right = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
-    return float((left + right).sum() / (2 * len(above) * len(below)))
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(answerable, probabilities))
 
 
 def risk_coverage(probabilities: Values, answerable: Flags) -> tuple[Values, Values]:

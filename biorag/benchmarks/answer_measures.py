@@ -51,14 +51,11 @@ class YesNoScore(NamedTuple):
 
 def yes_no(predicted: Sequence[str | None], expected: Sequence[str]) -> YesNoScore:
     """Score "yes" and "no", (questions,) each; None, for no answer, is wrong."""
-    pairs = list(zip(predicted, expected, strict=True))
-    accuracy = sum(left == right for left, right in pairs) / len(pairs)
-    f1 = {}
-    for label in ("yes", "no"):
-        hits = sum(left == right == label for left, right in pairs)
-        total = sum(left == label for left, _ in pairs) + sum(right == label for _, right in pairs)
-        f1[label] = 2 * hits / total if total else 0.0
-    return YesNoScore(accuracy, f1["yes"], f1["no"], (f1["yes"] + f1["no"]) / 2)
+    from sklearn.metrics import accuracy_score, f1_score
+
+    said = [answer or "" for answer in predicted]
+    f1 = f1_score(expected, said, labels=["yes", "no"], average=None, zero_division=0)
+    return YesNoScore(float(accuracy_score(expected, said)), float(f1[0]), float(f1[1]), float(f1.mean()))
 
 
 class FactoidScore(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biorag.benchmarks.abstention import auroc
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
 from biorag.models.text_encoder import TextEncoder
@@ -47,7 +48,7 @@ def measure_similarity(
         "positive": described(cosines[0]),
         "negative": described(cosines[1]),
         "separation": round(float(cosines[0].mean() - cosines[1].mean()), 6),
-        "auc": round(auc(*cosines), 6),
+        "auc": round(auroc(np.concatenate(cosines), np.arange(len(positive) + len(negative)) < len(positive)), 6),
     }
 
 
@@ -74,13 +75,6 @@ def _cosines(
         rows = [row_of[id] for _, id in batch]
         yield np.einsum("pd,pd->p", questions[[number for number, _ in batch]], vectors[rows]).astype(np.float64)
         on_progress(len(batch))
-
-
-def auc(positive: Cosines, negative: Cosines) -> float:
-    """Return how often a cosine of the first is larger than one of the second, over all pairs; ties count half."""
-    ordered = np.sort(negative)
-    below = np.searchsorted(ordered, positive, side="left") + np.searchsorted(ordered, positive, side="right")
-    return float(below.mean() / 2 / len(negative))
 
 
 def described(cosines: Cosines) -> dict[str, Any]:

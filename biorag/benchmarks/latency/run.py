@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from biorag.benchmarks.latency import machine, stages
-from biorag.benchmarks.latency.stages import KnownVectors, Repetition, Subject, Timing
+from biorag.benchmarks.latency.stages import Repetition, Subject, Timing
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import OpenIndex, encoder_files, load_rerankers, open_index
 from biorag.generators.source import load_generator
 from biorag.indexes.store import Store
 from biorag.indexes.token_vectors import token_files
 from biorag.indexing import snippet_encoders
+from biorag.models.caching import CachedEncoder
 from biorag.models.finding import find_encoder
 from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
@@ -81,7 +82,8 @@ def _stages(
 ) -> dict[str, Any]:
     """Time the stages; those that take batches by size of batch, the others for one question at a time."""
     settings, questions, repetition = subject.settings, subject.questions, request.repetition
-    known = KnownVectors(subject.encoder, questions)
+    known = CachedEncoder(subject.encoder)
+    known.encode_queries(questions)
     with progress("Indexing", len(sample)) as advance, scratch_folder() as folder:
         costs = stages.indexing(subject, sample, folder / "index", advance)
     with progress("Stages", len(stages.MODES) + 3) as advance:
@@ -90,7 +92,7 @@ def _stages(
         first = {}
         for mode in stages.MODES:
             searching = settings.replace(mode=mode, rerank=False)
-            first[mode] = stages.first_stage(subject.index, known, searching, request.batch_sizes, repetition)
+            first[mode] = stages.first_stage(subject, known, searching, request.batch_sizes, repetition)
             advance(1)
         scan = {}
         if request.exact:

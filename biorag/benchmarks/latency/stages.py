@@ -20,9 +20,10 @@ from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
+from biorag.models.caching import CachedEncoder
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import Encoder, Generator, Index, IndexQuery, OnProgress, Question, Reranker, Snippet, Vectors
+from biorag.types import Encoder, Generator, Index, IndexQuery, OnProgress, Question, Reranker, Snippet
 from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")
@@ -160,21 +161,6 @@ def distinct(questions: Sequence[str]) -> list[str]:
     return texts
 
 
-class KnownVectors:
-    """An encoder of known questions, whose vectors are computed beforehand."""
-
-    def __init__(self, encoder: Encoder, questions: Sequence[str]) -> None:
-        self.identity = encoder.identity
-        self.questions = questions
-        self._vectors = dict(zip(questions, encoder.encode_queries(questions), strict=True))
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Return the questions' vectors, (texts, dimension)."""
-        return np.stack([self._vectors[text] for text in texts])
-
-    encode_snippets = encode_queries
-
-
 def indexing(
     subject: Subject, snippets: Sequence[Snippet], folder: Path, on_progress: OnProgress = lambda _: None
 ) -> dict[str, Cost]:
@@ -217,16 +203,16 @@ def encoding(
 
 
 def first_stage(
-    index: Index, known: KnownVectors, settings: Settings, sizes: Sequence[int], repetition: Repetition
+    subject: Subject, known: CachedEncoder, settings: Settings, sizes: Sequence[int], repetition: Repetition
 ) -> dict[int, Timing]:
     """Return the time of the configured first stage for a batch of encoded questions, by the size of the batch.
 
-    It is the retriever's own, down to `k_init` snippets, without encoding and fetching.
+    It is the retriever's own, down to `k_init` snippets, without encoding (`known` has all vectors) and fetching.
     """
-    retriever = Retriever(index, known, None, settings.retrieval)
+    retriever = Retriever(subject.index, known, None, settings.retrieval)
 
     def search(size: int, turn: int) -> float:
-        batch = batch_of(known.questions, size, turn)
+        batch = batch_of(subject.questions, size, turn)
         return size * retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
 
     return {size: timed(partial(search, size), repetition) for size in sizes}
