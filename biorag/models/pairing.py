@@ -79,7 +79,7 @@ def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransforme
     _require_one_tower(model, "--pooling")
     others = [module for module in list(model)[1:] if not isinstance(module, Pooling)]
     pool = Pooling(model[0].get_embedding_dimension(), POOLINGS[pooling])
-    return _of_modules(model, [model[0], pool, *others])
+    return of_modules(model, [model[0], pool, *others])
 
 
 def append_eos(tokenizer: Any) -> None:
@@ -122,7 +122,7 @@ def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> Se
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layer = Dense(modules[position].get_embedding_dimension(), dimension, activation_function=None)
-    return _of_modules(model, [*modules[: position + 1], layer, *modules[position + 1 :]])
+    return of_modules(model, [*modules[: position + 1], layer, *modules[position + 1 :]])
 
 
 def _require_one_tower(model: SentenceTransformer, option: str) -> None:
@@ -130,5 +130,6 @@ def _require_one_tower(model: SentenceTransformer, option: str) -> None:
         raise UsageError(f"{option} changes one transformer, and the base has two towers: leave it out")
 
 
-def _of_modules(model: SentenceTransformer, modules: list[Any]) -> SentenceTransformer:
+def of_modules(model: SentenceTransformer, modules: list[Any]) -> SentenceTransformer:
+    """Return a model of these modules, with the device and the prompts of another."""
     return SentenceTransformer(modules=modules, device=str(model.device), prompts=dict(model.prompts))

@@ -53,10 +53,6 @@ class PublishedEncoder(BaseModel):
         """The ids of its models."""
         return [self.model] if self.model else [self.query, self.passage]
 
-    def by_task(self) -> dict[str, str]:
-        """Return the texts before queries and passages, by the names that sentence-transformers gives them."""
-        return dict(zip(("query", "document"), self.prompts or (), strict=False))
-
 
 class _Listed(BaseModel):
     models: list[RecommendedModel]
@@ -115,7 +111,7 @@ def _safe(id: str, home: Path) -> ModelFiles:
 
 def _write(encoder: PublishedEncoder, files: ModelFiles, folder: Path) -> None:
     """Write a copy of an encoder with its pooling and its prompts, as sentence-transformers reads them."""
-    copy_prompted(files, folder, encoder.by_task())
+    copy_prompted(files, folder, dict(zip(("query", "document"), encoder.prompts or (), strict=False)))
     if not (folder / MODULE_LIST).is_file():
         _write_modules(files, str(encoder.pooling), folder)
     if not encoder.pools_prompt:

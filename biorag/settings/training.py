@@ -31,8 +31,8 @@ class TrainingSettings(Section):
     epochs: float = _run(1.0, "Passes over the training rows.", gt=0, le=1000)
     max_steps: int | None = _run(None, "Optimizer steps of the run, instead of --epochs.", bounds=(1, 100_000_000))
     batch_size: int = _run(32, "Rows (for a cross-encoder, pairs) of one batch in each process.", bounds=(1, 65_536))
-    gradient_accumulation: int | None = _run(
-        None,
+    gradient_accumulation: int = _run(
+        1,
         "Batches of one optimizer step; in-batch negatives are those of one batch.",
         models=(RETRIEVER, RERANKER, CROSS_ENCODER),
         bounds=(1, 65_536),

@@ -25,7 +25,7 @@ from biorag.models.finding import ModelFiles, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import input_modules, load_model
-from biorag.models.pairing import append_eos, with_pooling, with_projection
+from biorag.models.pairing import append_eos, of_modules, with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions, read_instructions
 
@@ -87,7 +87,7 @@ class EncoderForm:
         if self.projection:
             model = with_projection(model, self.projection, seed)
         if similarity == "dot":
-            model = without_unit_length(model)
+            model = of_modules(model, [module for module in model if not isinstance(module, Normalize)])
         if instructions:
             model.prompts = {**model.prompts, **instructions.prompts()}
         model.similarity_fn_name = similarity
@@ -102,12 +102,6 @@ def _check_sees(model: SentenceTransformer, pooling: str) -> None:
             "--pooling cls takes the first token's vector, which under a causal mask knows no other token: give "
             "--pooling last, or --attention bidirectional"
         )
-
-
-def without_unit_length(model: SentenceTransformer) -> SentenceTransformer:
-    """Return a model without a layer that makes vectors unit length."""
-    modules = [module for module in model if not isinstance(module, Normalize)]
-    return SentenceTransformer(modules=modules, device=str(model.device), prompts=dict(model.prompts))
 
 
 class LoraLayers:

@@ -155,7 +155,7 @@ def estimate(
     trained = adapter or shape.parameters
     gradients = WEIGHT_BYTES * trained * (2 if device.processes > 1 else 1)  # several processes exchange copies
     peak = _activations(shape, batch, settings, device) + _compared(shape, batch, settings)
-    if not settings.mini_batch_size and (settings.gradient_accumulation or 1) == 1:
+    if not settings.mini_batch_size and settings.gradient_accumulation == 1:
         peak = max(0, peak - gradients)
     state = WEIGHT_BYTES * (shape.parameters + adapter) + MOMENT_BYTES * trained + gradients
     return TrainingEstimate(shape.parameters, trained, state, int(peak))
@@ -197,4 +197,4 @@ def epochs_of(settings: TrainingSettings, rows: int, processes: int = 1) -> floa
     """Return the passes over so many rows; a number of steps decides where it is set."""
     if not settings.max_steps:
         return settings.epochs
-    return settings.max_steps * settings.batch_size * processes * (settings.gradient_accumulation or 1) / max(1, rows)
+    return settings.max_steps * settings.batch_size * processes * settings.gradient_accumulation / max(1, rows)

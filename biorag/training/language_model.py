@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import BertWordPieceTokenizer
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -36,7 +36,7 @@ from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Trai
 from biorag.training.rows import is_held_out
 from biorag.training.run_directory import TrainingRun
 
-PAD, UNKNOWN, FIRST, LAST, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WINDOW = 512  # tokens that a BERT has positions for, at least
 WIDER = 4  # times the width of a token's vector is that of the layer between
 HELD_OUT = "held_out"  # a column of texts that are masked alike in all epochs
@@ -113,33 +113,23 @@ def learn_vocabulary(texts: Callable[[], Iterator[str]], size: int) -> PreTraine
     Equal texts give equal ones: the library counts words in an order that changes, and breaks ties by the ids that
     letters within words are given then, so they are given before.
     """
-    tokenizer = _word_pieces({})
+    tokenizer = BertWordPieceTokenizer()
     letters: Counter[str] = Counter()
     for text in texts():
-        letters.update(tokenizer.normalizer.normalize_str(text))
+        letters.update(tokenizer.normalize(text))
     alphabet = sorted(letter for letter, _ in letters.most_common(LETTERS) if not letter.isspace())
-    trainer = trainers.WordPieceTrainer(
+    tokenizer.train_from_iterator(
+        texts(),
         vocab_size=size,
+        min_frequency=0,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         special_tokens=[*SPECIAL, *(f"##{letter}" for letter in alphabet)],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts(), trainer)
-    learnt = _word_pieces(tokenizer.get_vocab())
-    ends = [(token, SPECIAL.index(token)) for token in (LAST, FIRST)]  # special tokens have the first ids
-    learnt.post_processor = processors.BertProcessing(*ends)
-    names = {"pad": PAD, "unk": UNKNOWN, "cls": FIRST, "sep": LAST, "mask": MASK}
-    special = {f"{name}_token": token for name, token in names.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=learnt, **special)
-
-
-def _word_pieces(vocabulary: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
+    learnt = BertWordPieceTokenizer(tokenizer.get_vocab())
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_object=learnt._tokenizer, **special)
 
 
 class LanguageModelTraining(Training):

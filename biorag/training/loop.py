@@ -202,7 +202,7 @@ class ReportsLikelihood:
 
 def steps_of(passes: Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of optimizer steps of a run, by the rows of each pass of an epoch."""
-    steps = math.ceil(_batches(passes, settings) / accumulated(settings))
+    steps = math.ceil(_batches(passes, settings) / settings.gradient_accumulation)
     return settings.max_steps or math.ceil(settings.epochs * steps)
 
 
@@ -215,11 +215,6 @@ def _batches(passes: Sequence[int], settings: TrainingSettings) -> int:
 def batch_size(settings: TrainingSettings) -> int:
     """Return the rows of one batch, of all processes together."""
     return settings.batch_size * process_count()
-
-
-def accumulated(settings: TrainingSettings) -> int:
-    """Return the batches of one optimizer step."""
-    return settings.gradient_accumulation or 1
 
 
 def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
@@ -258,7 +253,7 @@ def _run(
         **facts,
         "command": command_line(),
         "processes": process_count(),
-        "batch_size": batch_size(settings.training) * accumulated(settings.training),
+        "batch_size": batch_size(settings.training) * settings.training.gradient_accumulation,
         "steps": state.global_step,
         "stopped_by": "patience" if state.global_step < state.max_steps else planned,
         "resumed_from_step": watcher.first_step,
@@ -315,7 +310,7 @@ def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) ->
         "output_dir": str(out / CHECKPOINTS),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
-        "gradient_accumulation_steps": accumulated(settings),
+        "gradient_accumulation_steps": settings.gradient_accumulation,
         "per_device_train_batch_size": batch_size(settings),  # the loader's: processes share its batches
         "learning_rate": settings.learning_rate,
         **_sharing(settings),

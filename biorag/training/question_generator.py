@@ -71,7 +71,8 @@ def shared_sides(files: ModelFiles, layers: int, seed: int) -> tuple[Any, Any]:
         module, _, last = name.rpartition(".")
         setattr(of_decoder.get_submodule(module), last, weight)
     decoder.tie_weights()
-    tokenizer = encoder_tokenizer(files)
+    tokenizer = AutoTokenizer.from_pretrained(str(files.path), local_files_only=True, trust_remote_code=False)
+    tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token  # which ends a question
     start, end = tokenizer.cls_token_id, tokenizer.eos_token_id
     special = {"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": tokenizer.pad_token_id}
     for name, value in special.items():
@@ -79,13 +80,6 @@ def shared_sides(files: ModelFiles, layers: int, seed: int) -> tuple[Any, Any]:
     model.config.vocab_size = decoder.config.vocab_size
     model.generation_config = GenerationConfig(**special)
     return model, tokenizer
-
-
-def encoder_tokenizer(files: ModelFiles) -> Any:
-    """Return the tokenizer of an encoder; a question ends with its separator where it has no end of a text."""
-    tokenizer = AutoTokenizer.from_pretrained(str(files.path), local_files_only=True, trust_remote_code=False)
-    tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
-    return tokenizer
 
 
 class QuestionGeneratorTraining(Training):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,11 +78,7 @@ class ReaderRows:
         rows = [row for row in dict.fromkeys(read_rows(file, rng)) if len(row.query) + len(row.window) <= LONGEST]
         if self.limit and len(rows) > self.limit:
             rows = rng.sample(rows, self.limit)
-        return [_without_evidence(row) for row in rows] if self.claim_only else rows
-
-
-def _without_evidence(row: ReadingRow) -> ReadingRow:
-    return ReadingRow(row.query, "", row.target, row.source, row.document)
+        return [replace(row, window="") for row in rows] if self.claim_only else rows
 
 
 def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
@@ -131,7 +127,8 @@ def of_claims(claims: Iterable[ClaimRow], name: str, rng: random.Random) -> Iter
         if not claim.label or not claim.sentences or claim.text is None:
             continue
         texts, document = claim.sentences, normalised(claim.document or claim.sentences[0])
-        runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(claim.rationale)), _gap)]
+        numbered = groupby(enumerate(sorted(claim.rationale)), key=lambda pair: pair[1] - pair[0])
+        runs = [[number for _, number in run] for _, run in numbered]
         deciding = set()
         for run in runs:
             start = max(0, run[0] - rng.randrange(2))
@@ -150,10 +147,6 @@ def _holds(window: str, claim: ClaimRow) -> bool:
     """Tell whether a window has a deciding sentence; one of the window may be cut where the text's is not."""
     deciding = [(claim.sentences or ())[number] for number in claim.rationale]
     return any(text in window or window in text for text in deciding)
-
-
-def _gap(pair: tuple[int, int]) -> int:
-    return pair[1] - pair[0]
 
 
 def of_questions(records: Sequence[Mapping[str, Any]], name: str, rng: random.Random) -> Iterator[ReadingRow]:

@@ -76,7 +76,7 @@ def test_temperature_divides_maxsim(base, tmp_path):
 def test_accumulated_batches_move_the_weights_as_one_large_batch_does(base, tmp_path):
     """The loss of mined negatives alone is a mean over rows, so two halves average to the whole."""
     weights = {}
-    for batch, accumulation in ((16, None), (8, 2)):
+    for batch, accumulation in ((16, 1), (8, 2)):
         out = tmp_path / str(batch)
         settings = settings_of(train_batch_size=batch, train_gradient_accumulation=accumulation)
         manifest = train_retriever(base, Split(ROWS[:32], []), settings, out, {}, QUIET, "bm25")
