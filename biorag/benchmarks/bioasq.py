@@ -115,13 +115,6 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
     return {"mode": "hybrid", "rerank": True, "k_init": max(settings.k_init, REORDERED), **alone}
 
 
-def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
-    """Return settings to open an index for all these systems."""
-    changes = [settings_of(system, settings.retrieval) for system in systems]
-    bm25_alone = all(change["mode"] == "bm25" for change in changes)
-    return settings.replace(rerank=any(change["rerank"] for change in changes), mode="bm25" if bm25_alone else "hybrid")
-
-
 def measure_documents(
     batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, out: Path | None, progress: Progress
 ) -> dict[str, Any]:
@@ -130,10 +123,12 @@ def measure_documents(
     Raises `BadInputError` if the index has hardly any of the golden documents; `UsageError` as `settings_of` does.
     """
     changes = {name: settings_of(name, settings.retrieval) for name in systems}
+    reranks = any(change["rerank"] for change in changes.values())
+    bm25_alone = all(change["mode"] == "bm25" for change in changes.values())
     questions = sum(len(batch.questions) for batch in batches)
     runs = {}
     with (
-        open_index(settings_of_all(systems, settings)) as ready,
+        open_index(settings.replace(rerank=reranks, mode="bm25" if bm25_alone else "hybrid")) as ready,
         progress("Questions", questions * len(systems)) as advance,
     ):
         covered = coverage(batches, ready.index, ready.manifest.encoder.dimension)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NotRequired, TypeVar
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from biorag.corpus.datasets import drawn, load_dataset
+from biorag.corpus.datasets import drawn, first_file, load_dataset
 from biorag.corpus.sources import Source, read_chunks, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.utils.parsing import parse_json, validated
@@ -177,8 +177,7 @@ def load_answers(folder: Path) -> AnswerDataset:
 
 def read_expert_answers(folder: Path) -> dict[str, ExpertAnswer]:
     """Return the answers of `answers.jsonl[.gz]` by question; raises as `load_answers` does."""
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if path is None:
+    if (path := first_file(folder, FILES)) is None:
         raise MissingError(f"{folder / FILES[0]} is not there: it has the experts' answers, plain or gzipped")
     answers = {}
     for number, line in read_lines(Source(str(path), path)):

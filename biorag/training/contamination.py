@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from biorag.corpus.datasets import Dataset
+from biorag.corpus.datasets import Dataset, first_file
 from biorag.corpus.sources import BEIR_QUERIES, Source, read_chunks
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.rows import is_held_out, normalised, read_records
@@ -186,9 +186,7 @@ def read_benchmark_questions(path: Path) -> list[str]:
 
     Raises MissingError if it does not exist; BadInputError if it cannot be read, has another shape or has no question.
     """
-    file = path
-    if path.is_dir():
-        file = next((path / name for name in BEIR_QUERIES if (path / name).is_file()), path / BEIR_QUERIES[0])
+    file = (first_file(path, BEIR_QUERIES) or path / BEIR_QUERIES[0]) if path.is_dir() else path
     if not file.is_file():
         raise MissingError(f"benchmark {file} is not there: {SHAPES}")
     questions = []

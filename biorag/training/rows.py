@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from biorag.corpus.datasets import load_dataset
+from biorag.corpus.datasets import first_file, load_dataset
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
@@ -246,8 +246,7 @@ def _rows_of_folder(folder: Path, fetch: Fetch | None) -> Iterator[TrainingRow |
 
 def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> Mapping[str, Snippet]:
     """Return the wanted snippets by id, from the folder's corpus or else the index, without unknown ids."""
-    corpus = next((folder / name for name in BEIR_CORPUS if (folder / name).is_file()), None)
-    if corpus is not None:
+    if corpus := first_file(folder, BEIR_CORPUS):
         snippets = read_snippets(Source(str(corpus), corpus), refuse)
         return {snippet.id: snippet for snippet in snippets if snippet.id in wanted}
     if fetch is None:

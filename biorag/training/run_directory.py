@@ -87,11 +87,6 @@ class TrainingRun(RunDirectory):
     facts = Trained
 
     @property
-    def checkpoints(self) -> Path:
-        """Where the checkpoints are."""
-        return self.path / CHECKPOINTS
-
-    @property
     def base(self) -> Path:
         """Where a starting checkpoint is that had to be written in another layout."""
         return self.path / BASE
@@ -146,10 +141,10 @@ class TrainingRun(RunDirectory):
 
         The state names the best checkpoint by its path, which is corrected if the directory was moved.
         """
-        complete = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
+        complete = [path for path in (self.path / CHECKPOINTS).glob("checkpoint-*") if _state(path)]
         last = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
         if last and is_first_process() and (best := _state(last).get("best_model_checkpoint")):
-            best_path = str(self.checkpoints / Path(best).name)
+            best_path = str(self.path / CHECKPOINTS / Path(best).name)
             write_json(last / STATE, {**_state(last), "best_model_checkpoint": best_path})
         return last
 

@@ -147,13 +147,13 @@ def test_the_newest_whole_checkpoint_is_resumed_also_after_a_move(tmp_path):
     folder = TrainingRun(tmp_path, {})
     state = {"global_step": 4, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}
     for step, text in ((2, '{"global_step": 2}'), (4, json.dumps(state)), (10, '{"global_st'), (8, None)):
-        path = folder.checkpoints / f"checkpoint-{step}"
+        path = folder.path / "checkpoints" / f"checkpoint-{step}"
         path.mkdir(parents=True)
         if text:
             (path / "trainer_state.json").write_text(text)
-    assert folder.last_checkpoint() == folder.checkpoints / "checkpoint-4"
-    corrected = json.loads((folder.checkpoints / "checkpoint-4" / "trainer_state.json").read_text())
-    assert corrected == state | {"best_model_checkpoint": str(folder.checkpoints / "checkpoint-2")}
+    assert folder.last_checkpoint() == folder.path / "checkpoints" / "checkpoint-4"
+    corrected = json.loads((folder.path / "checkpoints" / "checkpoint-4" / "trainer_state.json").read_text())
+    assert corrected == state | {"best_model_checkpoint": str(folder.path / "checkpoints" / "checkpoint-2")}
 
 
 # --- the reranker's checkpoint ------------------------------------------------------------------------------

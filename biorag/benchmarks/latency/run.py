@@ -102,7 +102,9 @@ def _stages(
             searched = stages.rank_bm25(subject.index, questions, settings.retrieval.k_init, repetition)
             costs["rank_bm25"], first["rank_bm25"] = searched
             colbert_ai = _colbert_ai(subject, repetition)
-        single = stages.one_by_one(retriever, questions, repetition)
+        single = stages.collect(
+            lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, repetition
+        )  # one question at a time
         advance(1)
         generated = answer = None
         if generator := load_generator(settings):

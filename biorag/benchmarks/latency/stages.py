@@ -275,11 +275,6 @@ def reranking(retriever: Retriever, reranker: Reranker, questions: Sequence[str]
     return timed(score, repetition)
 
 
-def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repetition) -> dict[str, Timing]:
-    """Return the time of each stage of retrieval for one question at a time, and their sum ("total")."""
-    return collect(lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, repetition)
-
-
 def generation(
     retriever: Retriever, generator: Generator, settings: Settings, questions: Sequence[str], repetition: Repetition
 ) -> tuple[Timing, Timing]:

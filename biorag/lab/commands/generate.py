@@ -177,15 +177,10 @@ def queries(
     if model is not None and (line.first("llm", "llm_model") or output.template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     temperature = chosen.temperature if model is None or "temperature" in line.parameters else 1.0
-    settings = _with_source(settings, corpus)
+    settings = settings if corpus or is_named(settings) else with_index(settings)  # the only one
     job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), line.value("name")
     work = partial(generate_questions, job, corpus or (), name, chosen.limit, model, dataset)
     show.outcome("Generated questions", output.out, work, output.as_json)
-
-
-def _with_source(settings: Settings, corpus: list[str] | None) -> Settings:
-    """Return the settings with the only index, if snippets are neither of a corpus nor of a named index."""
-    return settings if corpus or is_named(settings) else with_index(settings)
 
 
 @expanded

@@ -218,7 +218,10 @@ class WeightSearch:
                     datasets={data: fmean(values[name] for name in means) for data, values in metrics.items()},
                 )
 
-        rows = run.rows_in(CANDIDATES, CandidateRow, _is_row_of)
+        def is_row_of(candidate: MergeRecipe, row: CandidateRow) -> bool:
+            return (list(candidate.weights), candidate.density) == (row["weights"], row["density"])
+
+        rows = run.rows_in(CANDIDATES, CandidateRow, is_row_of)
         rows.fill(self.candidates(recipe, experts.base is not None), measured, lambda _: None)
         shutil.rmtree(run.path / CANDIDATE, ignore_errors=True)
         points = list(rows.read())
@@ -250,10 +253,6 @@ class WeightSearch:
             for corpus in self.corpora:
                 measures |= corpus.measures(encoder, advance)
         return measures
-
-
-def _is_row_of(candidate: MergeRecipe, row: CandidateRow) -> bool:
-    return (list(candidate.weights), candidate.density) == (row["weights"], row["density"])
 
 
 class MergeRun(RunDirectory):

@@ -26,7 +26,7 @@ from biorag.settings.sources import load_settings
 from biorag.types import Progress
 from biorag.utils.files import disk_bytes, write_json, write_text
 from biorag.utils.http import excerpt
-from biorag.utils.network import Server, without_credentials
+from biorag.utils.network import without_credentials
 from biorag.utils.parsing import parse_json
 from biorag.utils.registry import or_list
 from biorag.utils.versions import lacking
@@ -152,11 +152,16 @@ def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
 def _check_server(plan: RecipePlan, name: str) -> None:
     """Ask a server which models it has."""
     described, url = plan.recipe.servers[name], plan.urls[name]
-    kind = described.option.removeprefix("--")
+    kind, root = described.option.removeprefix("--"), url.rstrip("/")
     server = load_settings({}).services.server(url, kind)
+    path = "einfo.fcgi?retmode=json" if kind != "llm" else "models" if root.endswith("/v1") else "v1/models"
+    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
     try:
-        models = _asked(server, "models" if kind == "llm" else "einfo.fcgi?retmode=json")
-    except (httpx.HTTPError, BioragError, ValueError) as error:
+        response = httpx.get(f"{root}/{path}", headers=headers, auth=server.auth, timeout=SECONDS)
+        if not response.is_success:
+            raise ValueError(f"{response.status_code}: {excerpt(response)}")
+        models = dict(parse_json(response.content))
+    except (httpx.HTTPError, BioragError, ValueError, TypeError) as error:
         raise ServiceError(
             f"server {name!r} ({described.what}) does not answer at {without_credentials(url)} ({error}): "
             f"{described.get or 'start it'}, or name another by --server {name}=URL"
@@ -167,17 +172,3 @@ def _check_server(plan: RecipePlan, name: str) -> None:
             f"server {name!r} at {without_credentials(url)} does not have the model {described.model!r} but "
             f"{', '.join(listed[:9]) or 'none'}: start it with that model, or name another by --server {name}=URL"
         )
-
-
-def _asked(server: Server, path: str) -> dict[str, list[dict[str, object]]]:
-    root = server.url.rstrip("/")
-    if path == "models" and not root.endswith("/v1"):
-        root += "/v1"
-    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-    response = httpx.get(f"{root}/{path}", headers=headers, auth=server.auth, timeout=SECONDS)
-    if not response.is_success:
-        raise ValueError(f"{response.status_code}: {excerpt(response)}")
-    answer = parse_json(response.content)
-    if not isinstance(answer, dict):
-        raise ValueError("not a JSON object")
-    return answer

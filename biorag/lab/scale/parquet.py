@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +107,14 @@ def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) 
     columns: list[Any] = [
         *(rows.column(name) for name in ("id", "digest", KEY)),
         pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
-        _lists([terms.indices for terms in encoded.terms], pa.uint32()),
-        _lists([terms.values for terms in encoded.terms], pa.float32()),
+        pa.array([list(terms.indices) for terms in encoded.terms], pa.list_(pa.uint32())),
+        pa.array([list(terms.values) for terms in encoded.terms], pa.list_(pa.float32())),
     ]
     if token_dimension is not None:
         flat = np.concatenate([np.empty(0, np.float32), *(tokens.ravel() for tokens in encoded.tokens)])
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(flat.astype(np.float16)), token_dimension)
-        columns.append(pa.ListArray.from_arrays(_offsets(map(len, encoded.tokens)), numbers))
+        offsets = np.cumsum([0, *map(len, encoded.tokens)])
+        columns.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), numbers))
     return pa.table(columns, vector_schema(vectors.shape[1], token_dimension))
 
 
@@ -147,15 +148,6 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> Any:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError("a number is not finite")
     return values
-
-
-def _lists(rows: Sequence[Sequence[Any]], kind: pa.DataType) -> pa.ListArray:
-    values = [value for row in rows for value in row]
-    return pa.ListArray.from_arrays(_offsets(map(len, rows)), pa.array(values, kind))
-
-
-def _offsets(lengths: Iterable[int]) -> pa.Array:
-    return pa.array(np.cumsum([0, *lengths]), pa.int32())
 
 
 def write_table(path: Path, table: pa.Table) -> None:
