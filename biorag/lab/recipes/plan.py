@@ -170,15 +170,14 @@ class Instance:
 class Choices:
     """What a run chooses of a recipe: `data` replaces `{data}` in paths, `hardware` names a profile.
 
-    Of a backbone None is the scale's own. In a rehearsal the recipe's small values are taken. `read` reads each
-    command line; without it no line is checked, and every setting is in every key.
+    Of a backbone None is the scale's own. `read` reads each command line; without it no line is checked, and every
+    setting is in every key.
     """
 
     data: Path = Path("data")
     backbone: str | None = None
     hardware: str | None = None
     changes: tuple[Change, ...] = ()
-    rehearsed: bool = False
     urls: Mapping[str, str] = field(default_factory=dict)
     read: Reader = field(default=lambda words: CommandUse(words[0], frozenset(FIELDS)))
 
@@ -212,8 +211,7 @@ class RecipePlan:
             **options,
             **{"base": self.backbone.model, "data": data},
         }
-        small = recipe.rehearsal.values if choices.rehearsed else {}
-        self._chosen: dict[str, Value] = {**self.backbone.values, **self.scale.values, **small, **self._own}
+        self._chosen: dict[str, Value] = {**self.backbone.values, **self.scale.values, **self._own}
         self.values: dict[str, Value] = {**recipe.values, **self._chosen}
         self.changes = Changes(choices.changes, self.values, self.scale.settings)
         self._hash = cache(content_hash)

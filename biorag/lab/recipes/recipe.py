@@ -150,13 +150,6 @@ class HardwareProfile(_RecipePart):
     steps: Mapping[str, MemorySettings] = {}
 
 
-class Rehearsal(_RecipePart):
-    """What a rehearsal replaces: values by small ones; of values of an axis that are `alike` it runs the first."""
-
-    values: Mapping[str, Value] = {}
-    alike: Mapping[str, tuple[tuple[AxisValue, ...], ...]] = {}
-
-
 class Scale(_RecipePart):
     """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ.
 
@@ -396,7 +389,6 @@ class ExperimentRecipe(_RecipePart):
     models: Mapping[str, NamedModel] = {}
     backbones: Mapping[str, Backbone]
     hardware: Mapping[str, HardwareProfile] = {}
-    rehearsal: Rehearsal = Rehearsal()
     values: Mapping[str, Value] = Field({}, description="For blanks, where backbone and scale have none of the name.")
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
     by: Mapping[str, Mapping[str, Mapping[str, Value]]] = Field(
@@ -430,7 +422,7 @@ class ExperimentRecipe(_RecipePart):
                 if name not in named[kind]:
                     raise ValueError(f"{where}: there is no {kind} {name!r}")
         self.compared()
-        values = chain(self.values, self.servers, self.axes, self.rehearsal.values, *self.by.values())
+        values = chain(self.values, self.servers, self.axes, *self.by.values())
         chosen = chain(
             *(scale.values for scale in self.scales.values()), *(base.values for base in self.backbones.values())
         )
@@ -448,7 +440,6 @@ class ExperimentRecipe(_RecipePart):
             yield f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)]
             yield f"step {step.name!r}", "scale", step.scales
         yield "by", "axis", self.by
-        yield "rehearsal", "axis", self.rehearsal.alike
         for name, profile in self.hardware.items():
             yield f"hardware profile {name!r}", "scale", profile.scales
             yield f"hardware profile {name!r}", "step", profile.steps

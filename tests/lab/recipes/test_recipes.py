@@ -222,7 +222,6 @@ BAD = [
     ("settings = {seed = 7}", 'settings = {llm_api_key = "k"}', "set BIORAG_LLM_API_KEY"),
     ("[axes]", "[hardware.x]\nabout = ''\nmemory_gb = 9\nsettings = {train_epochs = 2}\n[axes]", "changes results"),
     ("depth = [1, 2]", "depth = [1, 2]\nextra = [1]", "'extra' is both a step and a value"),
-    ("[axes]", "[rehearsal]\nalike = {depths = [[1, 2]]}\n[axes]", "rehearsal: there is no axis 'depths'"),
     ("{options} {none}", "{option}", "names {option}, which is neither a value, an input nor a step"),
     ("copy {model(kind=near)}", "copy {model(kind=wide)}", "needs 'model', which the recipe does not have at"),
     ("copy {model(kind=near)}", "copy {model}", "step 'model' needs itself"),

@@ -20,11 +20,14 @@ from biorag.lab.recipes.recipe import load_recipe, named_in, packaged
 from biorag.lab.recipes.run import recipe_of
 from biorag.lab.scale.planning import MachineKind
 from biorag.models.resources import architecture_shape
+from biorag.utils.parsing import packaged_toml
 from biorag.utils.progress import silent
+from tests.lab.recipes.rehearsal import run
 from tests.lab.recipes.rehearsal.inputs import FORMATS
 from tests.lab.recipes.rehearsal.run import rehearse
 
 PAPERS = [paper for paper in papers() if "full" in load_recipe(recipe_of(paper)).scales]
+SMALL = packaged_toml(run.__file__, "small.toml")
 SHORTEST = "bioasq8-hybrid"  # which `make test` rehearses; `make test-all` rehearses all
 
 FAULTY = """
@@ -80,7 +83,7 @@ def rehearsed(
     choices = Choices(hardware=hardware or loaded.profile_for(scale), read=reader())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIORAG_HOME", str(home))
-        return rehearse(loaded, scale, choices, out, 1, silent)
+        return rehearse(loaded, scale, choices, SMALL.get(recipe.stem, {}), out, 1, silent)
 
 
 @pytest.mark.long

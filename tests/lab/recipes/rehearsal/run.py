@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from biorag.errors import BadInputError, BioragError
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, models_of, named_in
+from biorag.lab.recipes.recipe import AxisValue, ExperimentRecipe, Figure, models_of, named_in
 from biorag.lab.recipes.steps import Step, StepRunner, unique
 from biorag.types import Progress
 from tests import cli
@@ -37,9 +37,11 @@ OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
 class Rehearsal(StepRunner):
     """Runs the steps of a rehearsed plan; a step whose like runs is skipped, and one that fails stops no other."""
 
-    def __init__(self, folder: Path, plan: RecipePlan, urls: Mapping[str, str], jobs: int) -> None:
+    def __init__(
+        self, folder: Path, plan: RecipePlan, likes: Mapping[str, Step], urls: Mapping[str, str], jobs: int
+    ) -> None:
         super().__init__(folder / RUN, {**plan.settings, "offline": True}, urls, jobs)
-        self.likes = alike(plan)
+        self.likes = likes
         self.errors: dict[str, BioragError] = {}
         threads = {"OMP_NUM_THREADS": "1", "BIORAG_THREADS": "1"}
         self.environment |= {**threads, "HF_HUB_CACHE": str(folder / HUB), "HF_HUB_OFFLINE": "1"}
@@ -90,15 +92,14 @@ def _command(words: list[str], variables: dict[str, str], *more: Any) -> None:
     cli._main(words, variables, *more)
 
 
-def alike(plan: RecipePlan) -> dict[str, Step]:
-    """Return the step that runs in place of each that the recipe says is like it."""
-    groups = plan.recipe.rehearsal.alike
+def alike(plan: RecipePlan, groups: Mapping[str, Sequence[Sequence[AxisValue]]]) -> dict[str, Step]:
+    """Return the step that runs in place of each that is like it, by groups of values of axes."""
     first: dict[tuple[Any, ...], Step] = {}
     likes = {}
     for instance in plan.instances:
         point = []
         for axis, value in instance.at:
-            group = next((group for group in groups.get(axis, ()) if value in group), None)
+            group = next((tuple(group) for group in groups.get(axis, ()) if value in group), None)
             point.append((axis, group or value))
         known = first.setdefault((id(instance.template), *point), instance.step)
         if known.key != instance.step.key:
@@ -107,22 +108,31 @@ def alike(plan: RecipePlan) -> dict[str, Step]:
 
 
 def rehearse(
-    recipe: ExperimentRecipe, scale: str, choices: Choices, out: Path | None, jobs: int, progress: Progress
+    recipe: ExperimentRecipe,
+    scale: str,
+    choices: Choices,
+    small: Mapping[str, Any],
+    out: Path | None,
+    jobs: int,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Run every step on stand-ins, and return what became of each, with the figures that no report has.
+
+    `small` is the recipe's part of `small.toml`.
 
     Without `out` the files are kept nowhere. Raises as `RecipePlan`, `MissingError` if a step names a model that has no
     stand-in, and BadInputError if an input has no format.
     """
     with tempfile.TemporaryDirectory(prefix="biorag-") if out is None else nullcontext(str(out)) as place:
         folder = Path(place).resolve()
-        choices = replace(choices, data=folder / DATA, rehearsed=True)
+        choices = replace(choices, data=folder / DATA)
+        recipe = with_values(recipe, scale, small.get("values", {}))
         for name, path in RecipePlan(recipe, scale, choices).inputs.items():
             if not Path(path).exists():
                 write_input(name, recipe.inputs[name], Path(path))
         plan = RecipePlan(recipe, scale, choices)  # again, since keys have the inputs' contents
         with stand_ins(plan.servers) as urls:
-            rehearsal = Rehearsal(folder, plan, urls, jobs)
+            rehearsal = Rehearsal(folder, plan, alike(plan, small.get("alike", {})), urls, jobs)
             with rehearsal.held():
                 _write_models(plan, folder / HUB)
                 ran = [step for step in unique(plan.steps) if step.key not in rehearsal.likes]
@@ -133,6 +143,14 @@ def rehearse(
                     "steps": _outcomes(plan, rehearsal),
                     "figures": list(_missing_figures(plan, rehearsal)),
                 }
+
+
+def with_values(recipe: ExperimentRecipe, scale: str, values: Mapping[str, Any]) -> ExperimentRecipe:
+    """Return a recipe with other values at a scale."""
+    listed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    changed = recipe.scales[scale]
+    changed = changed.model_copy(update={"values": {**changed.values, **listed}})
+    return recipe.model_copy(update={"scales": {**recipe.scales, scale: changed}})
 
 
 def _write_models(plan: RecipePlan, hub: Path) -> None:
