@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
-
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Section, option, setting
 
@@ -80,10 +78,3 @@ class IndexSettings(Section):
     )
     bm25_k: float = setting(0.9, "BM25 term-frequency saturation of a new index.", bounds=(0, 1000))
     bm25_b: float = setting(0.4, "BM25 length normalisation of a new index.", bounds=(0, 1))
-
-    @field_validator("store")
-    @classmethod
-    def _is_registered(cls, value: str | None) -> str | None:
-        if value is not None and value not in STORES:
-            raise ValueError(f"use {STORES.names()}")
-        return value

@@ -68,13 +68,6 @@ class FirstStageSettings(Section):
     rrf_k: int = setting(60, "k of reciprocal rank fusion.", bounds=(1, LARGEST))
     depth: int = setting(100, "Candidates of each side before fusion.", bounds=(1, 10_000))
 
-    @field_validator("fusion")
-    @classmethod
-    def _is_registered(cls, value: str) -> str:
-        if value not in FUSIONS:
-            raise ValueError(f"use {FUSIONS.names()}")
-        return value
-
 
 class RetrievalSettings(FirstStageSettings):
     """Settings that determine a ranking over an index."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from biorag.utils.network import addresses, host_of, is_server
+from biorag.utils.registry import or_list
 
 LARGEST = 1_000_000  # of weights: beyond, products of scores lose their order, and in the end overflow
 STARTER = "starter"  # an encoder and a generator that packages bring
@@ -124,6 +125,15 @@ class Section(BaseModel):
     def _has_no_nul(cls, value: Any) -> Any:
         if isinstance(value, str) and "\0" in value:
             raise ValueError("it has a NUL character, which no name or path may have")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _is_among_the_choices(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        choices = option_of(field).choices if field.json_schema_extra else ()
+        if choices and value is not None and value not in choices:
+            raise ValueError(f"use {or_list(choices)}")
         return value
 
     def flat(self) -> dict[str, Any]:

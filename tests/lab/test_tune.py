@@ -143,9 +143,9 @@ def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_value_is_allowed_and_they_lie_around_the_default(name):
     parameter, default = PARAMETERS[name], Settings.of()
-    assert parameter.values[0] < getattr(default.retrieval, parameter.setting) < parameter.values[-1]
+    assert parameter.values[0] < default.flat()[name] < parameter.values[-1]
     for value in parameter.values:
-        assert getattr(default.replace(**{parameter.setting: value}).retrieval, parameter.setting) == value
+        assert default.replace(**{name: value}).flat()[name] == value
 
 
 def test_lists_of_values():

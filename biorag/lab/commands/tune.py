@@ -61,7 +61,7 @@ def tune(
 
     plan = run.TuningPlan.of(tuned.param, tuned.by, settings, tuned.values)
     for value in (*plan.values, plan.current) if tuned.write else ():
-        load_settings({plan.parameter.setting: value}, line.file)  # the file may name another chain of rerankers
+        load_settings({tuned.param: value}, line.file)  # the file may name another chain of rerankers
     split = development.split(settings, line)
     data = run.DevelopmentData(run.load_development(dataset, split), split.part, filters.conditions)
     require_matplotlib()

@@ -21,7 +21,6 @@ class Parameter:
     """
 
     name: str
-    setting: str
     values: tuple[float, ...]
     logarithmic: bool
     needs: Callable[[Settings], str]
@@ -72,21 +71,9 @@ _cross = _weight_of("cross_interpolation", "a cross-encoder: give --reranker cro
 PARAMETERS: Mapping[str, Parameter] = {
     parameter.name: parameter
     for parameter in (
-        Parameter(
-            "lambda",
-            "lambda_",
-            (0.003, 0.005335, 0.009487, 0.01687, 0.03, 0.05335, 0.09487, 0.1687, 0.3),
-            True,
-            _lambda,
-        ),
-        Parameter("k_init", "k_init", (5, 7, 11, 15, 22, 33, 47, 69, 100), True, _depth),
-        Parameter("interpolation", "interpolation", (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0), False, _late),
-        Parameter(
-            "cross_interpolation",
-            "cross_interpolation",
-            (0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0),
-            False,
-            _cross,
-        ),
+        Parameter("lambda", (0.003, 0.005335, 0.009487, 0.01687, 0.03, 0.05335, 0.09487, 0.1687, 0.3), True, _lambda),
+        Parameter("k_init", (5, 7, 11, 15, 22, 33, 47, 69, 100), True, _depth),
+        Parameter("interpolation", (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0), False, _late),
+        Parameter("cross_interpolation", (0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0), False, _cross),
     )
 }

@@ -91,9 +91,9 @@ class TuningPlan:
         if fault := parameter.needs(settings):
             raise UsageError(f"--param {name} would change nothing: {fault}")
         planned = parameter.parse(values) if values else parameter.values
-        current = getattr(settings.retrieval, parameter.setting)
+        current = settings.flat()[name]
         for value in (*planned, current):
-            settings.replace(**{parameter.setting: value})  # raises if the value is not allowed
+            settings.replace(**{name: value})  # raises if the value is not allowed
         return cls(parameter, measure, current, planned)
 
     def best(self, points: Points) -> float:
@@ -119,7 +119,7 @@ def tune(
     counts = {dataset.name: len(dataset.questions) for dataset in development.datasets}
 
     def measured(value: float) -> Metrics:
-        variant = retriever.variant(**{parameter.setting: value})
+        variant = retriever.variant(**{parameter.name: value})
         with progress(f"Questions, {parameter.name} = {value:g}", sum(counts.values())) as advance:
             return {
                 dataset.name: measure(dataset, variant, development.where, advance).metrics
