@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs, words_of
 from biorag.corpus.sentences import matches, terms
 from biorag.errors import MissingError, unknown_name
+from biorag.references.escaping import in_markdown
 from biorag.references.facts import Facts, facts_of
-from biorag.references.formats import citation, plain
+from biorag.references.formats import citation
 from biorag.references.reference import reference_of
 from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.types import Answer, CheckedSentence, Citation, EvidenceSpan, Hit, Snippet, Verdict
@@ -74,7 +75,7 @@ class SearchResult(_Items[Hit]):
         return written(format, self.hits)
 
     def _repr_markdown_(self) -> str:
-        return f"{plain(self.query)}\n\n{written('md', self.hits)}"
+        return f"{in_markdown(self.query)}\n\n{written('md', self.hits)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,7 +158,12 @@ class AnswerResult(Answer):
         return f"<answer {str(self)!r}>"
 
     def _repr_markdown_(self) -> str:
-        parts = [f"**{plain(self.question.text)}**", plain(str(self)), *map(plain, self.notes), self.to("md")]
+        parts = [
+            f"**{in_markdown(self.question.text)}**",
+            in_markdown(str(self)),
+            *map(in_markdown, self.notes),
+            self.to("md"),
+        ]
         return "\n\n".join(parts)
 
 
@@ -184,7 +190,10 @@ class SnippetResult(_Items[Snippet]):
         return written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(self.snippets, 1)])
 
     def _repr_markdown_(self) -> str:
-        texts = [f"**{plain(reference_of(snippet).heading)}**\n\n{plain(snippet.content)}" for snippet in self.snippets]
+        texts = [
+            f"**{in_markdown(reference_of(snippet).heading)}**\n\n{in_markdown(snippet.content)}"
+            for snippet in self.snippets
+        ]
         return "\n\n".join(texts)
 
 

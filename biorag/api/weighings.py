@@ -7,7 +7,7 @@ from typing import Any
 
 from biorag.answering.weighing import COLUMNS, Study, Weighing
 from biorag.api.results import DIGITS, written
-from biorag.references.formats import cell, plain, separated
+from biorag.references.escaping import in_markdown, markdown_link, separated
 from biorag.references.reference import source_line, study_types
 from biorag.registries import WEIGHINGS
 from biorag.utils.text import showable
@@ -72,7 +72,7 @@ def stated_line(study: Study) -> str:
 
 def markdown(weighing: Weighing) -> str:
     """Return a weighing with a list of studies under each heading."""
-    lines = [f"**{plain(weighing.claim)}**", "", f"{counts_line(weighing)}."]
+    lines = [f"**{in_markdown(weighing.claim)}**", "", f"{counts_line(weighing)}."]
     for name, studies in weighing.columns.items():
         lines += ["", f"## {HEADINGS[name]}", ""] if studies else []
         lines += [_item(study) for study in studies]
@@ -88,7 +88,7 @@ def comma_separated(weighing: Weighing) -> str:
         values["participants"] = values["participants"] and values["participants"]["number"]
         values["retracted"] = "yes" if values["retracted"] else ""
         shown = {"column": column, **values}
-        rows.append([cell(value) if isinstance(value := shown[name], str) else value for name in fields])
+        rows.append([shown[name] for name in fields])
     return separated(fields, rows)
 
 
@@ -126,7 +126,7 @@ def study_json(study: Study) -> dict[str, Any]:
 def _item(study: Study) -> str:
     reference = study.reference
     named = f"PMID {reference.pmid}" if reference.pmid else reference.id
-    source = f"[{plain(named)}](<{reference.url}>)" if reference.url else plain(named)
+    source = markdown_link(named, reference.url)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    line = ": ".join(filter(None, (plain(source_line(reference)), plain(reference.title))))
-    return f"- {notes}“{plain(study.stance.quote)}” {line} ({source}). {plain(stated_line(study))}"
+    line = ": ".join(filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title))))
+    return f"- {notes}“{in_markdown(study.stance.quote)}” {line} ({source}). {in_markdown(stated_line(study))}"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
@@ -24,6 +23,7 @@ from biorag.corpus.readers import beir_record, read_snippets
 from biorag.corpus.references import csl_fields, csl_title
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, OfflineError, ServiceError
+from biorag.references.escaping import in_url
 from biorag.settings.services import ServiceSettings
 from biorag.types import Progress, Snippet
 from biorag.utils.files import json_line, sha256_of, write_text
@@ -69,7 +69,7 @@ class Crossref:
         """Return the record of a paper."""
         works: list[Mapping[str, Any]] = []
         if "/" in (doi := str(facts.get("doi") or "")):  # which every DOI has; ".." names another path
-            works = self._asked(f"works/{quote(doi, safe='')}", {}, lambda message: [message])
+            works = self._asked(f"works/{in_url(doi)}", {}, lambda message: [message])
         if not works and (key := title_key(title)):
             query = {"query.bibliographic": title[:LONGEST], "rows": str(ROWS)}
             found = self._asked("works", query, lambda message: message["items"])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from biorag.references.reference import Author, Genre, Reference, one_line, reference_of, references_of
+from biorag.references.escaping import in_latex, in_markdown, markdown_link, separated
+from biorag.references.reference import Author, Genre, Reference, reference_of, references_of
 from biorag.types import Hit
+from biorag.utils.files import json_text
 
 
 class _Type(NamedTuple):
@@ -39,8 +37,6 @@ COLUMNS = (
     *("rank", "score", "id", "pmid", "title", "authors", "year", "journal", "type", "doi", "pmcid", "url"),
     *("retracted", "concern", "content"),
 )
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&])")
-_FORMULA = ("=", "+", "-", "@")  # begin a formula of a spreadsheet
 
 
 def markdown(hits: Sequence[Hit]) -> str:
@@ -59,26 +55,14 @@ def tab_separated(hits: Sequence[Hit]) -> str:
     return separated(COLUMNS, map(_cells, hits), "\t")
 
 
-def plain(text: str) -> str:
-    """Return text that Markdown shows as it stands."""
-    return _MARKUP.sub(r"\\\1", one_line(text))
-
-
 def _markdown_row(hit: Hit) -> str:
     reference = reference_of(hit.snippet)
     known = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
-    source = f"[{plain(known)}](<{reference.url}>)" if known else plain(reference.id)
+    source = markdown_link(known or reference.id, reference.url)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    cells = (notes + plain(reference.heading), plain(authors(reference.authors)), reference.year)
-    others = (plain(reference.journal), plain(", ".join(reference.types)))
+    cells = (notes + in_markdown(reference.heading), in_markdown(authors(reference.authors)), reference.year)
+    others = (in_markdown(reference.journal), in_markdown(", ".join(reference.types)))
     return f"| {' | '.join([str(hit.rank), source, *cells, *others])} |"
-
-
-def separated(columns: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
-    """Return rows under their columns as CSV, or with another delimiter."""
-    stream = io.StringIO()
-    csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows([columns, *rows])
-    return stream.getvalue()
 
 
 def _cells(hit: Hit) -> list[str | int | float]:
@@ -87,17 +71,10 @@ def _cells(hit: Hit) -> list[str | int | float]:
     types = "; ".join(reference.types)
     described = (reference.title, names, reference.year, reference.journal, types, reference.doi, reference.pmcid)
     return [
-        *(hit.rank, round(hit.score, 6), cell(reference.id), reference.pmid or ""),
-        *map(cell, (*described, reference.url)),
+        *(hit.rank, round(hit.score, 6), reference.id, reference.pmid or "", *described, reference.url),
         *("yes" if fact else "" for fact in (reference.retracted, reference.concern)),
-        cell(hit.snippet.content),
+        hit.snippet.content,
     ]
-
-
-def cell(text: str) -> str:
-    """Return a text on one line; a quote before a text that a spreadsheet would take for a formula."""
-    line = one_line(text)
-    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 # --- RIS, the tagged lines that reference managers exchange, written by rispy
@@ -167,28 +144,6 @@ def _ris_date(date: tuple[int, ...]) -> str:
 
 # --- BibTeX in UTF-8: braces balanced, LaTeX's characters escaped, names of groups in braces
 
-# BibTeX counts braces even after a backslash, so a brace is written by its name.
-_ESCAPES = {
-    "\\": r"{\textbackslash}",
-    "{": r"{$\lbrace$}",
-    "}": r"{$\rbrace$}",
-    "~": r"{\textasciitilde}",
-    "^": r"{\textasciicircum}",
-    "@": "{@}",  # some readers take it for the beginning of an entry
-    **{mark: f"{{${mark}$}}" for mark in "<>|"},
-    **{mark: f"\\{mark}" for mark in "&%$#_"},
-}
-# Letters and signs that LaTeX has in mathematics alone, Greek ones by their names; accented letters stay as they are.
-_GREEK = {
-    mark: unicodedata.name(mark).split()[-1].replace("LAMDA", "LAMBDA") for mark in "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
-}
-_MATHEMATICS = {
-    **{mark: name.lower() if mark.islower() else name.capitalize() for mark, name in _GREEK.items()},
-    **{"ς": "varsigma", "≤": "leq", "≥": "geq", "±": "pm", "×": "times", "≈": "approx", "≠": "neq"},
-    **{"→": "rightarrow", "∞": "infty"},
-}
-_ESCAPES |= {mark: f"{{$\\{name}$}}" for mark, name in _MATHEMATICS.items()} | {"µ": r"{$\mu$}", "−": "{$-$}"}
-_SPECIAL = re.compile("[" + re.escape("".join(_ESCAPES)) + "]")
 _AND = re.compile(r"\band\b", re.IGNORECASE)
 
 
@@ -206,43 +161,38 @@ def _bibtex_fields(reference: Reference) -> Iterator[tuple[str, str]]:
     first, last = reference.page_range
     yield "author", " and ".join(map(_bibtex_name, reference.authors))
     yield "title", " ".join(map(_protected, range(len(words := reference.title.split())), words))
-    yield "booktitle" if reference.genre is Genre.CHAPTER else "journal", escaped(reference.journal)
-    yield "shortjournal", escaped(reference.abbreviation)
+    yield "booktitle" if reference.genre is Genre.CHAPTER else "journal", in_latex(reference.journal)
+    yield "shortjournal", in_latex(reference.abbreviation)
     yield "year", reference.year
     yield "month", str(reference.date[1]) if len(reference.date) > 1 else ""
-    yield "volume", escaped(reference.volume)
-    yield "number", escaped(reference.issue)
-    yield "pages", escaped(first) + (f"--{escaped(last)}" if last else "")
-    yield "issn", escaped(reference.issn)
-    yield "doi", escaped(reference.doi)
+    yield "volume", in_latex(reference.volume)
+    yield "number", in_latex(reference.issue)
+    yield "pages", in_latex(first) + (f"--{in_latex(last)}" if last else "")
+    yield "issn", in_latex(reference.issn)
+    yield "doi", in_latex(reference.doi)
     yield "pmid", str(reference.pmid) if reference.pmid else ""
-    yield "pmcid", escaped(reference.pmcid)
-    yield "url", reference.url if reference.pmid else escaped(reference.url)
-    yield "language", escaped(reference.language[0]) if reference.language else ""
-    yield "keywords", escaped("; ".join(reference.keywords))
-    yield "note", escaped("; ".join(reference.notes))
-    yield "abstract", escaped(reference.abstract)
+    yield "pmcid", in_latex(reference.pmcid)
+    yield "url", in_latex(reference.url)
+    yield "language", in_latex(reference.language[0]) if reference.language else ""
+    yield "keywords", in_latex("; ".join(reference.keywords))
+    yield "note", in_latex("; ".join(reference.notes))
+    yield "abstract", in_latex(reference.abstract)
 
 
 def _bibtex_name(author: Author) -> str:
     """Return "Family, Suffix, Given"; groups, and parts with an "and", are in braces, or BibTeX would split them."""
     if author.group:
-        return f"{{{escaped(author.family)}}}"
+        return f"{{{in_latex(author.family)}}}"
     return ", ".join(map(_part, filter(None, (author.family, author.suffix, author.given))))
 
 
 def _protected(number: int, word: str) -> str:
     """Return a word of a title, in braces if a style that writes titles in small letters would harm it."""
-    return f"{{{escaped(word)}}}" if any(map(str.isupper, word[not number :])) else escaped(word)
+    return f"{{{in_latex(word)}}}" if any(map(str.isupper, word[not number :])) else in_latex(word)
 
 
 def _part(part: str) -> str:
-    return f"{{{escaped(part)}}}" if _AND.search(part) else escaped(part)
-
-
-def escaped(text: str) -> str:
-    """Return text that LaTeX typesets as it stands."""
-    return _SPECIAL.sub(lambda mark: _ESCAPES[mark[0]], text)
+    return f"{{{in_latex(part)}}}" if _AND.search(part) else in_latex(part)
 
 
 # --- CSL-JSON, which pandoc and Zotero read: names are taken apart, and groups are literal
@@ -251,7 +201,7 @@ def escaped(text: str) -> str:
 def csl_json(hits: Sequence[Hit]) -> str:
     """Return the references of hits as CSL-JSON."""
     items = [_csl_item(reference) for reference in references_of(hits)]
-    return json.dumps(items, ensure_ascii=False, indent=2) + "\n"
+    return json_text(items, indent=2) + "\n"
 
 
 def _csl_item(reference: Reference) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from biorag.references.escaping import in_url, one_line
 from biorag.types import Hit, Snippet
 
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
@@ -152,7 +153,7 @@ class Reference:
         """Its address at PubMed, else by its DOI; empty without either."""
         if self.pmid:
             return f"{PUBMED}/{self.pmid}/"
-        return f"https://doi.org/{self.doi}" if self.doi else ""
+        return f"https://doi.org/{in_url(self.doi, slashes=True)}" if self.doi else ""
 
     @property
     def page_range(self) -> tuple[str, str]:
@@ -281,11 +282,6 @@ def study_types(types: Sequence[str]) -> list[str]:
     """Return the publication types that tell most of a study, two at most, briefly."""
     designs = [short for name, short in DESIGNS.items() if name in types]
     return (designs or telling_types(types))[:MOST_TYPES]
-
-
-def one_line(value: str) -> str:
-    """Return a text on one line, without control characters."""
-    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", value).split())
 
 
 def text(fields: Mapping[str, Any], name: str) -> str:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.references import csl_fields
 from biorag.corpus.sources import Source
+from biorag.references.escaping import in_latex
 from biorag.references.formats import (
     COLUMNS,
     bibtex,
     citation,
     comma_separated,
     csl_json,
-    escaped,
     markdown,
     ris,
     tab_separated,
@@ -195,15 +195,15 @@ def test_bibtex_is_read_back_by_bibtexparser(snippet):
     assert entry.key == reference.key
     assert re.fullmatch("[A-Za-z0-9_]+", entry.key)
     for name, value in (("journal", reference.journal), ("doi", reference.doi)):
-        assert (field(entry, name) if value else "") == escaped(value)
-    words = [escaped(word) for word in reference.title.split()]
+        assert (field(entry, name) if value else "") == in_latex(value)
+    words = [in_latex(word) for word in reference.title.split()]
     title = field(entry, "title").split(" ")
     assert all(found in (word, f"{{{word}}}") for found, word in zip(title, words, strict=True))
     names = split_multiple_persons_names(field(entry, "author")) if reference.authors else []
     assert len(names) == len(reference.authors)
     for name, author in zip(names, reference.authors, strict=True):
         if author.group:
-            assert name == f"{{{escaped(author.family)}}}"
+            assert name == f"{{{in_latex(author.family)}}}"
             continue
         parts = parse_single_name_into_parts(name)
         family = " ".join([*parts.von, *parts.last])
@@ -222,7 +222,7 @@ def test_bibtex_is_read_back_by_bibtexparser(snippet):
     ],
 )
 def test_latex_characters_are_escaped(text, latex):
-    assert escaped(text) == latex
+    assert in_latex(text) == latex
 
 
 def test_names_that_bibtex_would_take_apart_are_in_braces():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from biorag.benchmarks.mirage.records import QuestionRow, RetrievedHit, counts
-from biorag.utils.text import showable
+from biorag.references.escaping import in_html
 
 STYLE = """
 :root{color-scheme:light dark}
@@ -48,20 +47,20 @@ POLICY = (
 def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
     """Return the page of these questions, every text escaped."""
     tasks = counts(rows)
-    options = "".join(f'<option value="{_text(task)}">{_text(task)}</option>' for task in tasks)
+    options = "".join(f'<option value="{in_html(task)}">{in_html(task)}</option>' for task in tasks)
     scores = ", ".join(f"{task} {count['right']} of {count['questions']}" for task, count in tasks.items())
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_text(POLICY)}">
-<title>{_text(title)}</title>
+<meta http-equiv="Content-Security-Policy" content="{in_html(POLICY)}">
+<title>{in_html(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body>
-<h1>{_text(title)}</h1>
-<p>Right: {_text(scores or "no question")}</p>
+<h1>{in_html(title)}</h1>
+<p>Right: {in_html(scores or "no question")}</p>
 <form>
 <select name="task" aria-label="Task"><option value="">all tasks</option>{options}</select>
 <select name="result" aria-label="Result">
@@ -79,30 +78,26 @@ def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
 
 def is_page(beginning: bytes) -> bool:
     """Return whether a file with this beginning is such a page, by its content security policy."""
-    return beginning.startswith(b"<!DOCTYPE html>") and _text(POLICY).encode() in beginning
-
-
-def _text(text: object) -> str:
-    return escape(showable(str(text)), quote=True)
+    return beginning.startswith(b"<!DOCTYPE html>") and in_html(POLICY).encode() in beginning
 
 
 def _article(row: QuestionRow) -> str:
     result = "right" if row["right"] else "wrong"
     choice = row["choice"] or "none that can be read, scored as A"
     options = "".join(
-        f"<li{' class=gold' if letter == row['gold'] else ''}>{_text(letter)}: {_text(text)}</li>"
+        f"<li{' class=gold' if letter == row['gold'] else ''}>{in_html(letter)}: {in_html(text)}</li>"
         for letter, text in row["options"].items()
     )
-    verdicts = "".join(f"<li>{judged['verdict']}: {_text(judged['text'])}</li>" for judged in row["verdicts"])
-    return f"""<article class="{result}" data-task="{_text(row["task"])}">
-<p class="meta">{_text(row["task"])}, {_text(row["id"])}: {result}</p>
-<h2>{_text(row["question"])}</h2>
+    verdicts = "".join(f"<li>{judged['verdict']}: {in_html(judged['text'])}</li>" for judged in row["verdicts"])
+    return f"""<article class="{result}" data-task="{in_html(row["task"])}">
+<p class="meta">{in_html(row["task"])}, {in_html(row["id"])}: {result}</p>
+<h2>{in_html(row["question"])}</h2>
 <ul>{options}</ul>
-<p>Answered {_text(choice)}, right is {_text(row["gold"])}. {_text(_gold_note(row))}</p>
+<p>Answered {in_html(choice)}, right is {in_html(row["gold"])}. {in_html(_gold_note(row))}</p>
 <details><summary>Evidence and reply</summary>
 <ol>{"".join(map(_evidence, row["evidence"] or ()))}</ol>
 <ul>{verdicts}</ul>
-<pre>{_text(row["reply"])}</pre>
+<pre>{in_html(row["reply"])}</pre>
 </details>
 </article>
 """
@@ -110,8 +105,8 @@ def _article(row: QuestionRow) -> str:
 
 def _evidence(hit: RetrievedHit) -> str:
     pmid = "" if hit["pmid"] is None else f"PMID {hit['pmid']}, "
-    source = f"<span class=meta>({_text(hit['id'])}, {pmid}score {hit['score']:.3f})</span>"
-    return f"<li><b>{_text(hit['title'])}</b> {source}<br>{_text(hit['text'])}</li>"
+    source = f"<span class=meta>({in_html(hit['id'])}, {pmid}score {hit['score']:.3f})</span>"
+    return f"<li><b>{in_html(hit['title'])}</b> {source}<br>{in_html(hit['text'])}</li>"
 
 
 def _gold_note(row: QuestionRow) -> str:

@@ -11,7 +11,8 @@ from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
 from biorag.faces.chat.followups import Rewritten, following, is_follow_up, standalone
-from biorag.references.formats import citation, plain
+from biorag.references.escaping import in_markdown
+from biorag.references.formats import citation
 from biorag.references.reference import reference_of
 from biorag.types import Hit
 from biorag.utils.files import check_output
@@ -189,7 +190,7 @@ class Conversation:
 
 def markdown(index: str, turns: Sequence[Turn]) -> str:
     """Return a conversation as Markdown, quotes escaped."""
-    lines = [f"# Questions to the index {plain(index)}"]
+    lines = [f"# Questions to the index {in_markdown(index)}"]
     for turn in turns:
         lines += ["", *_turn(turn)]
     return showable("\n".join(lines) + "\n")
@@ -197,14 +198,14 @@ def markdown(index: str, turns: Sequence[Turn]) -> str:
 
 def _turn(turn: Turn) -> Iterator[str]:
     answer = turn.answer
-    yield f"## {plain(turn.question)}"
+    yield f"## {in_markdown(turn.question)}"
     if turn.searched != turn.question:
-        yield from ("", f"*Searched: {plain(turn.searched)}*")
+        yield from ("", f"*Searched: {in_markdown(turn.searched)}*")
     if turn.filter:
-        yield from ("", f"*Filter: {plain(turn.filter)}*")
-    yield from ("", plain(str(answer)) or "*No answer.*")
+        yield from ("", f"*Filter: {in_markdown(turn.filter)}*")
+    yield from ("", in_markdown(str(answer)) or "*No answer.*")
     for note in answer.notes:
-        yield from ("", f"*Note: {plain(note)}*")
+        yield from ("", f"*Note: {in_markdown(note)}*")
     if answer.hits and not answer.abstained:
         yield ""
         yield from map(_reference, answer.cited_hits)
@@ -213,4 +214,4 @@ def _turn(turn: Turn) -> Iterator[str]:
 def _reference(hit: Hit) -> str:
     reference = reference_of(hit.snippet)
     link = f" <{reference.url}>" if reference.url else ""
-    return f"- {plain(f'[{hit.rank}] {citation(reference)}')}{link}"
+    return f"- {in_markdown(f'[{hit.rank}] {citation(reference)}')}{link}"

@@ -5,9 +5,7 @@ Comments stand in a copy of a Word document, at the sentences that findings are 
 
 from __future__ import annotations
 
-import html
 import io
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +19,7 @@ from biorag.corpus.sources import Source
 from biorag.errors import check_name
 from biorag.papers.files.documents import of_word
 from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind, check_manuscript
+from biorag.references.escaping import in_html, in_markdown
 from biorag.references.reference import reference_of
 from biorag.types import Progress
 from biorag.utils.files import BEGINNING, json_text
@@ -83,19 +82,22 @@ def sections(report: CheckReport) -> Iterator[tuple[str, str, list[Finding]]]:
 
 def markdown(report: CheckReport) -> str:
     """Return a report as Markdown."""
-    lines = [f"# Citations of {_md(Path(report.manuscript.file).name)}", "", _md(summary(report)), "", CAUTION, ""]
+    lines = [
+        f"# Citations of {in_markdown(Path(report.manuscript.file).name)}",
+        "",
+        in_markdown(summary(report)),
+        "",
+        CAUTION,
+        "",
+    ]
     for title, _, findings in sections(report):
         lines += [f"## {title} ({len(findings)})", ""]
         for finding in findings:
-            lines.append(f"- **{_md(finding.message)}**")
-            lines += [f"  - {label}: {_md(text)}" for label, text in parts(finding)]
+            lines.append(f"- **{in_markdown(finding.message)}**")
+            lines += [f"  - {label}: {in_markdown(text)}" for label, text in parts(finding)]
         lines.append("")
-    lines += [f"- note: {_md(note)}" for note in notes(report)]
+    lines += [f"- note: {in_markdown(note)}" for note in notes(report)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _md(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
 def notes(report: CheckReport) -> Iterator[str]:
@@ -107,23 +109,23 @@ def notes(report: CheckReport) -> Iterator[str]:
 
 def as_html(report: CheckReport) -> str:
     """Return the content of a page on a report, without scripts and styles."""
-    name = html.escape(Path(report.manuscript.file).name)
-    body = [f"<h1>Citations of {name}</h1>", f"<p>{html.escape(summary(report))}</p>", f"<p class=dim>{CAUTION}</p>"]
+    name = in_html(Path(report.manuscript.file).name)
+    body = [f"<h1>Citations of {name}</h1>", f"<p>{in_html(summary(report))}</p>", f"<p class=dim>{CAUTION}</p>"]
     for title, level, findings in sections(report):
         body.append(f"<h2>{title} ({len(findings)})</h2>")
         for finding in findings:
-            rows = [f"<p><b>{html.escape(finding.message)}</b></p>"]
+            rows = [f"<p><b>{in_html(finding.message)}</b></p>"]
             for label, text in parts(finding):
                 tag = "blockquote" if label == "The paper" else "p"
-                rows.append(f"<{tag}><span class=dim>{label}:</span> {html.escape(text)}</{tag}>")
+                rows.append(f"<{tag}><span class=dim>{label}:</span> {in_html(text)}</{tag}>")
             body.append(f'<article class="{level}">{"".join(rows)}</article>')
-    body += [f"<p class=dim>note: {html.escape(note)}</p>" for note in notes(report)]
+    body += [f"<p class=dim>note: {in_html(note)}</p>" for note in notes(report)]
     return "\n".join(body)
 
 
 def page(report: CheckReport) -> str:
     """Return a report as one page of HTML without scripts, which loads nothing."""
-    name = html.escape(Path(report.manuscript.file).name)
+    name = in_html(Path(report.manuscript.file).name)
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Citations of {name}</title>'
     )
