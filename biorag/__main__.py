@@ -1,24 +1,24 @@
 """`biorag`, and `python -m biorag`: a signal while the program loads ends it without a traceback."""
 
-from __future__ import annotations
-
 import os
-import signal
-
-
-def main() -> None:
-    """Load the command line and run it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
-    from biorag.cli import main as run
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+from _signal import SIGINT, SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # `signal` loads enum first
 
 
 def _end(number: int, frame: object) -> None:
     os.write(2, b"error: interrupted\n")
     os._exit(128 + number)
+
+
+signal(SIGINT, _end)
+signal(SIGTERM, _end)
+
+
+def main() -> None:
+    """Load the command line and run it."""
+    from biorag.cli import main as run
+
+    signal(SIGINT, default_int_handler)
+    run()
 
 
 if __name__ == "__main__":

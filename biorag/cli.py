@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,12 +20,14 @@ from biorag.commands.application import Application, CommandKind, Group, hoisted
 from biorag.commands.show import ConsoleHandler
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.utils import secrets
+from biorag.utils.cores import check_addresses
 from biorag.utils.network import remember_credentials, restrict
 from biorag.utils.panics import is_panic
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
 INTERRUPTED, TERMINATED = 130, 143
+UNREAD = 141  # as of what SIGPIPE ends: nobody reads the output any more
 INTERNAL = 1
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
@@ -139,7 +142,7 @@ class Commands(Group):
         try:
             return super().make_context(info_name, hoisted(args), *others, **extra)
         except BrokenPipeError:
-            raise
+            raise typer.Exit(UNREAD) from None
         except (UsageError, OSError) as error:  # of help too, which a full disk may not take
             message, code = _sentence_of(error)
             _print_error(message)
@@ -150,7 +153,7 @@ class Commands(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise
+            raise typer.Exit(UNREAD) from None
         except KeyboardInterrupt as stop:
             _print_error("interrupted; finished work is kept, and the same command resumes")
             raise typer.Exit(_code_of(stop)) from None
@@ -223,6 +226,12 @@ def _sentence_of(error: BaseException) -> tuple[str, int]:
     if is_panic(error):
         advice = "run 'biorag doctor'; if it finds nothing, index the corpus again"
         return f"the engine failed ({error}): {advice}", ServiceError.exit_code
+    try:
+        check_addresses()  # without them, whatever a library says
+    except ServiceError as limit:
+        return str(limit), limit.exit_code
+    if isinstance(error, MemoryError):
+        return "memory ran out: end other programs, or give this one more", ServiceError.exit_code
     raise error
 
 
@@ -232,7 +241,8 @@ def _print_traceback(*error: Any) -> None:
 
 
 def _print_error(message: str) -> None:
-    typer.echo(f"error: {showable(message)}", err=True)
+    with suppress(BrokenPipeError):
+        typer.echo(f"error: {showable(message)}", err=True)
 
 
 def _code_of(stop: KeyboardInterrupt) -> int:
@@ -255,7 +265,7 @@ def _run() -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
         if isinstance(error, BrokenPipeError):
-            sys.exit(INTERNAL)
+            sys.exit(UNREAD)
         message, code = _sentence_of(error)
         _print_error(message)
         sys.exit(code)

@@ -37,7 +37,7 @@ from biorag.settings.sources import load_settings
 from biorag.training.reading import read_rows
 from biorag.training.rows import is_held_out
 from biorag.types import LABELS, Reader
-from biorag.utils.confusion import class_scores, confusion
+from biorag.training.confusion import class_scores, confusion
 
 PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed

@@ -40,7 +40,7 @@ from biorag.types import (
     Verdict,
     Where,
 )
-from biorag.utils.text import is_whole
+from biorag.utils.text import first_visible, is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.extract import Extractor
@@ -517,7 +517,7 @@ def check_text(*texts: str) -> None:
 
 def check_claim(claim: str) -> None:
     """Raise `UsageError` for a claim that is blank, or cannot be written as UTF-8."""
-    if not claim.strip():
+    if not first_visible(claim):
         raise UsageError("the claim is empty: give a sentence to judge")
     check_text(claim)
 

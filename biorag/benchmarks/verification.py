@@ -18,8 +18,8 @@ from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker
 from biorag.errors import BadInputError, UsageError
 from biorag.settings.settings import Settings
+from biorag.training.confusion import Floats, Table, class_scores, confusion, macro_f1, share
 from biorag.types import LABEL_OF, LABELS, ClaimLabel, Progress, Snippet, Verdict
-from biorag.utils.confusion import Floats, Table, class_scores, confusion, macro_f1, share
 from biorag.utils.files import sha256_of
 from biorag.utils.runs import RunDirectory
 

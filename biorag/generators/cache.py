@@ -52,6 +52,7 @@ class CachedGenerator:
         self._generator = generator
         self._folder = folder
         self._identity = identity
+        _close(folder)
 
     @property
     def controls(self) -> Sequence[str]:
@@ -113,13 +114,24 @@ def old_replies(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
         yield folder, old
 
 
+def _close(folder: Path) -> None:
+    """Keep others from the replies in a folder, also from those that an earlier version left open."""
+    with suppress(OSError):
+        if folder.is_dir() and folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+            for path in folder.rglob("*"):
+                if not path.is_symlink():
+                    path.chmod(0o700 if path.is_dir() else 0o600)
+
+
 def _write(entry: Path, content: _CachedReply | _CachedScores) -> None:
     """Write an entry, readable by the user alone, as ASCII, since a reply may hold half a surrogate pair."""
     try:
-        entry.parent.parent.mkdir(parents=True, exist_ok=True)
-        entry.parent.parent.chmod(0o700)  # also of one that is there
+        entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close(entry.parent.parent)
         if entry.exists() and not entry.is_file():
             entry.unlink()  # a pipe or a device would be written to, not replaced
         write_text(entry, json.dumps(asdict(content)))
+        entry.chmod(0o600)
     except OSError as error:
         logger.warning("the reply cannot be cached (%s): give --no-cache, or free some space", error)

@@ -52,6 +52,7 @@ from biorag.indexes.shard_files import (
     write_checksums,
 )
 from biorag.types import IndexQuery, Snippet, SparseText, Vectors
+from biorag.utils.cores import check_addresses
 from biorag.utils.files import require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -93,6 +94,7 @@ class EdgeIndex(PointIndex):
     dialect = DIALECT
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
+        check_addresses()
         super().__init__(manifest)
         self._folder = folder
         self._tree = FolderTree(folder)

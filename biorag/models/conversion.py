@@ -17,7 +17,7 @@ from typing import Any
 
 from biorag.errors import MissingError, UsageError
 from biorag.models.finding import SETTINGS_PATTERNS, check_model_name, find_pickled, weights_hash
-from biorag.models.formats.directory import INDEX, check_folder, read_tensors
+from biorag.models.formats.directory import INDEX, check_folder, check_place, read_tensors
 from biorag.models.resources import Need, admit
 from biorag.types import OnProgress
 from biorag.utils.apart import ApartError, limit_data, run_in_subprocess
@@ -39,8 +39,8 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     Returns the files converted, their tensors and bytes, and the hash of the new weights.
 
     Raises `UsageError` if `out` is not empty, and as `check_model_name` does; `MissingError` if the model cannot be
-    found, has safetensors already, has no pickled weights, or holds something else; `ServiceError` if a file does not
-    fit into memory.
+    found, has safetensors already, has no pickled weights, or holds something else or a link out of its folder;
+    `ServiceError` if a file does not fit into memory.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there and not empty: name a new folder with --out")
@@ -48,6 +48,8 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     source = find_pickled(model)
     if any(source.rglob("*.safetensors")):
         raise MissingError(f"model {model} has .safetensors weights already: name it as it is")
+    for path in source.rglob("*"):
+        check_place(path, source)
     pickled = sorted(path for path in source.rglob("*.bin") if _PART.fullmatch(path.name) and path.is_file())
     if not any(path.parent == source for path in pickled):
         raise MissingError(f"model {model} has no pytorch_model.bin to convert in {source}")
@@ -84,13 +86,9 @@ def _renamed(name: str) -> str:
 
 
 def _copy_settings(source: Path, draft: Path) -> None:
-    """Copy a model's settings; raise `MissingError` at a link out of its folder, or of its part of the hub's cache."""
-    root = (source.parents[1] if source.parent.name == "snapshots" else source).resolve()
     for path in sorted(source.rglob("*")):
         wanted = any(fnmatch(path.name, pattern) for pattern in SETTINGS_PATTERNS)
         if wanted and path.is_file() and path.name != PICKLED_INDEX:
-            if not path.resolve().is_relative_to(root):
-                raise MissingError(f"{path} is a link out of the model's folder: put the file itself there")
             target = draft / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)

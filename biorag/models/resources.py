@@ -17,7 +17,7 @@ from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats import gguf
 from biorag.models.formats.directory import MAX_TOKENS, MODULE_LIST, READING, ROUTER, Tensor, read_tensors
-from biorag.utils.cores import CGROUPS, PROC, control_groups
+from biorag.utils.cores import CGROUPS, PROC, check_addresses, control_groups
 from biorag.utils.parsing import parsed, read_regular
 
 if TYPE_CHECKING:
@@ -210,6 +210,7 @@ def admit(need: Need, device: str, lighter: str) -> None:
 
     Raises `ServiceError` with the advice `lighter` if it does not fit.
     """
+    check_addresses()
     free = free_bytes(device)
     takes = f"{need.what} takes {gib(need.total)} of memory"
     if need.total > free:

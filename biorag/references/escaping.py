@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from urllib.parse import quote
 
-from biorag.utils.text import plain_form, showable
+from biorag.utils.text import first_visible, showable
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Marks of CommonMark and GitHub's extensions; what begins a list, a rule or the line under a heading; bare addresses.
@@ -48,7 +48,7 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     line = one_line(value)
-    return f"'{line}" if plain_form(line).lstrip().startswith(_FORMULA) else line
+    return f"'{line}" if first_visible(line) in _FORMULA else line
 
 
 def separated(columns: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:

@@ -18,7 +18,7 @@ from biorag.retrieval.fusion import Candidates, Sides, best_of_all, best_of_list
 from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
 from biorag.types import Encoder, Hit, Index, IndexQuery, Reranker, ScoredDoc, Snippet, Vectors, Where
-from biorag.utils.text import is_whole
+from biorag.utils.text import first_visible, is_whole
 
 CANDIDATES = 1000  # reranked at once at most, unless one query has more: their token vectors fill the memory
 
@@ -246,7 +246,7 @@ class Retriever:
 def _check_query(query: str) -> None:
     if not is_whole(query):
         raise UsageError("the query is not UTF-8: type it again")
-    if not query.strip():
+    if not first_visible(query):
         raise UsageError("the query is empty: give some words to search for")
 
 

@@ -16,11 +16,11 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 
 from biorag.errors import UsageError
 from biorag.models.loading import best_device, uses_bf16
+from biorag.training.confusion import class_scores, confusion
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
 from biorag.training.reading import ANSWERS, BESIDE, TARGETS, ReadingRow
 from biorag.types import LABELS, TrainingRow
-from biorag.utils.confusion import class_scores, confusion
 
 METRIC = "ndcg@10"
 TRIPLETS = "accuracy"  # of triplets

@@ -1,4 +1,4 @@
-"""The cores that this process may use, and the control groups whose limits hold for it.
+"""The cores and addresses that this process may use, and the control groups whose limits hold for it.
 
 Source: cgroups(7); the kernel's cgroup-v2.rst, cgroup-v1/memory.rst and scheduler/sched-bwc.rst.
 """
@@ -6,12 +6,16 @@ Source: cgroups(7); the kernel's cgroup-v2.rst, cgroup-v1/memory.rst and schedul
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from biorag.errors import ServiceError
+
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
+LEAST = 3 << 30  # bytes of addresses that the engine and the packaged models take: with less they abort or hang
 
 
 class ControlGroup(NamedTuple):
@@ -49,6 +53,14 @@ def usable_cores(proc: Path = PROC, mount: Path = CGROUPS) -> int:
     """Return the whole cores, at least one, that affinity and control groups' CPU quotas allow this process."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([affinity, *_quotas(proc, mount)]))
+
+
+def check_addresses() -> None:
+    """Raise `ServiceError` where this shell leaves a program fewer addresses than `LEAST`."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST:
+        takes = f"biorag takes {LEAST >> 20:,} MiB of addresses and this shell allows {limit >> 20:,}"
+        raise ServiceError(f"{takes}: raise the limit (ulimit -v {LEAST >> 10})")
 
 
 def visible_gpus(dev: Path = Path("/dev")) -> list[str]:

@@ -75,6 +75,11 @@ def plain_form(text: str) -> str:
     return _OTHERS.sub(lambda others: unicodedata.normalize("NFKC", others[0]), visible)
 
 
+def first_visible(text: str) -> str:
+    """Return the first character of a text's plain form that one sees; empty for a blank text."""
+    return next((mark for mark in plain_form(text) if mark.isprintable() and not mark.isspace()), "")
+
+
 def comparable(text: str) -> str:
     """Return text as it is compared: its plain form, case-folded; "ＣＲＰ" is "crp"."""
     return text.lower() if text.isascii() else plain_form(plain_form(text).casefold())

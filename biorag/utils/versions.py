@@ -8,12 +8,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from biorag.errors import MissingError
 
 PACKAGES = (
-    "biorag",
-    "qdrant-edge-py",
-    "qdrant-client",
-    "sentence-transformers",
-    "transformers",
-    "torch",
+    *("biorag", "qdrant-edge-py", "qdrant-client", "sentence-transformers", "transformers", "torch"),
     "llama-cpp-python",
 )
 

@@ -9,8 +9,8 @@ import pytest
 from sklearn import metrics
 
 from biorag.benchmarks import verification
+from biorag.training.confusion import class_scores, confusion, macro_f1
 from biorag.types import LABEL_OF, LABELS
-from biorag.utils.confusion import class_scores, confusion, macro_f1
 
 
 def drawn(seed, claims=80, labels=LABELS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import shutil
 import zipfile
 from fnmatch import fnmatch
@@ -89,14 +90,24 @@ def converted(values, tmp_path):
     return load_file(target)
 
 
-def test_a_link_out_of_the_model_is_not_copied(tiny_encoder, tmp_path):
+@pytest.mark.parametrize("name", ["vocab.txt", "notes.md", "1_Extra"])
+def test_a_link_out_of_the_model_is_not_copied(tiny_encoder, tmp_path, name):
     source = pickled(tiny_encoder, tmp_path)
-    (tmp_path / "secret.txt").write_text("a key")
-    (source / "vocab.txt").unlink(missing_ok=True)
-    (source / "vocab.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(MissingError, match=r"vocab\.txt is a link out of the model's folder"):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "config.json").write_text("a key")
+    (source / name).unlink(missing_ok=True)
+    (source / name).symlink_to(tmp_path / "secret" / "config.json" if "." in name else tmp_path / "secret")
+    with pytest.raises(MissingError, match=rf"{re.escape(name)} is a link to something outside the model's folder"):
         convert(str(source), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_behind_a_link_are_not_read(tiny_encoder, tmp_path):
+    source = pickled(tiny_encoder, tmp_path)
+    (source / "pytorch_model.bin").rename(tmp_path / "other.bin")
+    (source / "pytorch_model.bin").symlink_to(tmp_path / "other.bin")
+    with pytest.raises(MissingError, match=r"pytorch_model\.bin is a link"):
+        convert(str(source), tmp_path / "out", QUIET)
 
 
 def test_types_ties_and_views_are_kept(tmp_path):

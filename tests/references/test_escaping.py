@@ -102,7 +102,9 @@ def test_html_shows_a_text_as_text(text):
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(",\t"))
 def test_a_spreadsheet_finds_no_formula(texts, delimiter):
-    (row,) = list(csv.reader(io.StringIO(separated(["a"] * len(texts), [texts]), newline=""), delimiter=delimiter))[1:]
+    (row,) = list(
+        csv.reader(io.StringIO(separated(["a"] * len(texts), [texts], delimiter), newline=""), delimiter=delimiter)
+    )[1:]
     for value, text in zip(row, texts, strict=True):
         assert value in (one_line(text), f"'{one_line(text)}")
         visible = [mark for mark in value if mark.isprintable() and not mark.isspace()]
@@ -122,7 +124,7 @@ def test_an_identifier_stays_in_its_segment_of_a_url(text):
 @given(TEXTS, TEXTS)
 def test_a_record_is_one_record_in_every_format(title, doi):
     fields = {"doi": doi, "journal": title, "authors": [title], "file": doi, "type": [title]}
-    hit = Hit(Snippet("x", title, title, None, fields), 1, 0.5)
+    hit = Hit(1, Snippet("x", title, title, None, fields), 0.5)
     assert len(rispy.loads(ris([hit]))) == 1 and len(json.loads(csl_json([hit]))) == 1
     assert bibtex([hit]).count("\n@") == 0
     assert bibtex([hit]).count("{") == bibtex([hit]).count("}")

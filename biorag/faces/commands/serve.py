@@ -8,6 +8,7 @@ import socket
 import sys
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -130,12 +131,14 @@ def mcp(settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR
         server = build_server(pool)
 
     def stop(number: int, frame: object) -> None:
-        """End at once: the SDK reads standard input in a thread, which waits until its other end is closed."""
+        """End at once: threads of the SDK may wait for standard input, or for a model after its end (SIGALRM)."""
+        code = 0 if number == signal.SIGALRM else 128 + number
+        Timer(0.2, os._exit, [code]).start()  # what is to be closed may be in use
         pool.close_idle(0)
         session.close()
-        os._exit(128 + number)
+        os._exit(code)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, stop)
     with session:
         server.run("stdio")

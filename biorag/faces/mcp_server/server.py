@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import signal
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from biorag.errors import BioragError, MissingError, without_commands
 from biorag.faces.mcp_server.tools import QUOTED, Tools
 from biorag.faces.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
-from biorag.utils.text import has_control, showable
+from biorag.utils.text import showable
 
 try:
     from mcp.server import MCPServer
@@ -35,6 +36,7 @@ Search or ask first; then get_snippet shows a whole snippet and cite its referen
 says of a sentence, not whether it is true; weigh shows the studies for and against one. {QUOTED} Nothing here is
 medical advice."""
 LONGEST_ERROR = 500  # characters
+LAST_SECONDS = 0.5
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F]){_LOW}")
 
@@ -43,15 +45,17 @@ class _Lines(io.TextIOWrapper):
     """Standard input, half surrogate pairs in JSON's escapes as �: the SDK takes no such line, and gives no reply."""
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-        """Return the next line."""
-        return _HALF.sub(r"\\ufffd", super().readline(size))
+        """Return the next line; at the end, leave what is being answered `LAST_SECONDS`, then send SIGALRM."""
+        if not (line := super().readline(size)):
+            signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
+        return _HALF.sub(r"\\ufffd", line)
 
 
 class ToolServer(MCPServer[Any]):
     """A server whose tools fail in one line."""
 
     async def run_stdio_async(self) -> None:
-        """Serve standard input and output."""
+        """Serve standard input and output; SIGALRM ends a process whose input has ended and which still answers."""
         lines = anyio.wrap_file(_Lines(sys.stdin.buffer, encoding="utf-8", errors="replace"))
         async with stdio_server(lines) as (incoming, outgoing):
             options = self._lowlevel_server.create_initialization_options()
@@ -116,7 +120,5 @@ def faults(error: ValidationError) -> str:
 
 def one_line(message: str) -> str:
     """Return an error in one line that a terminal only shows, cut where it is long."""
-    line = showable(message)
-    if has_control(line):
-        line = " ".join(line.split())
+    line = " ".join(showable(message).split())
     return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}…"

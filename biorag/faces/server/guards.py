@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -189,28 +189,22 @@ def is_page(path: str) -> bool:
 
 def _check_origin(scope: Scope, headers: Headers) -> None:
     """Refuse what another site's page sends; a link to a page of ours may be followed from anywhere."""
-    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none").lower()
-    ours = (
-        headers.get("host"),
-        *([""] if site == "same-origin" else []),
-    )  # "null" is no host: the browser tells the site
-    foreign = any(_host_of(origin) not in ours for origin in origins)
+    # "null" is no host: the browser tells the site
+    ours = (headers.get("host"), *(["null"] if headers.get("sec-fetch-site") == "same-origin" else []))
+    foreign = any((origin.partition("://")[2] or origin) not in ours for origin in headers.getlist("origin"))
     followed = (
         scope["method"] in READING
         and is_page(scope["path"])
         and headers.get("sec-fetch-mode") == "navigate"
         and headers.get("sec-fetch-dest") == "document"
     )
-    if foreign or (site not in ("same-origin", "none") and not followed):
+    if foreign or not (is_own(headers) or followed):
         raise RefusedError(HTTPStatus.FORBIDDEN, "this comes from another site's page, which may not ask here")
 
 
-def _host_of(origin: str) -> str:
-    """Return the host of an origin; the origin itself, which is no host, where that cannot be read."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return origin
+def is_own(headers: Headers) -> bool:
+    """Return whether a person, or a page of this origin, asks: another port of the host is the same site, not ours."""
+    return headers.get("sec-fetch-site", "none").lower() in ("same-origin", "none")
 
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:

@@ -75,6 +75,5 @@ class OwnFiles:
 def _address(index: str, snippet: Snippet) -> str:
     """Return the address of a snippet's paper, at its page."""
     page = snippet.metadata.get("page")
-    return f"/files?{urlencode({'index': index, 'id': snippet.id})}" + (
-        f"#page={page}" if isinstance(page, int) else ""
-    )
+    anchor = f"#page={page}" if isinstance(page, int) else ""
+    return f"/files?{urlencode({'index': index, 'id': snippet.id})}{anchor}"

@@ -30,7 +30,7 @@ from biorag.faces.server.answer_view import SECTION, AnswerView, answer_view
 from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
 from biorag.faces.server.bodies import CONDITIONS, ask_body, form_fields, weigh_body
 from biorag.faces.server.faults import status_of
-from biorag.faces.server.guards import COOKIE, Doorkeeper
+from biorag.faces.server.guards import COOKIE, Doorkeeper, is_own
 from biorag.faces.server.own_files import OwnFiles
 from biorag.faces.session_pool import SessionPool
 from biorag.indexes.reading import Overview, overview
@@ -209,12 +209,12 @@ class Pages:
     async def ask(self, request: Request) -> Response:
         """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written.
 
-        The address of a question is that of its answer. Followed from another site it fills in the form only.
+        The address of a question is that of its answer. Followed from another origin it fills in the form only.
         """
         fields = await form_fields(request)
         try:
             body = ask_body(fields)
-            if request.headers.get("sec-fetch-site") == "cross-site":
+            if not is_own(request.headers):
                 return await self._page(fields, None)
             if _is_part(request) and self._pool.first.settings.generation.llm:
                 return page("writing.html", name=self._waiting.keep(fields))
@@ -229,13 +229,13 @@ class Pages:
     async def weigh(self, request: Request) -> Response:
         """Show the studies on either side of a claim, or those that answer a question: as a page, part of one, or CSV.
 
-        Followed from another site, or without either, it shows the form alone.
+        Followed from another origin, or without either, it shows the form alone.
         """
         fields = await form_fields(request)
         asked = {name: fields[name] for name in ("question", "claim") if name in fields}
         shown: dict[str, Any] = {"fields": fields, "kept": _weighed_fields(fields), "weighed": None, **self._shown}
         shown |= {"is_question": "question" in asked, "claim": next(iter(asked.values()), ""), "conditions": []}
-        if asked and request.headers.get("sec-fetch-site") != "cross-site":
+        if asked and is_own(request.headers):
             body = ask_body(fields) if shown["is_question"] else weigh_body(fields)
             weighed = await answered(request, self._answering, partial(self._weighed, fields))
             if fields.get("format") == "csv":

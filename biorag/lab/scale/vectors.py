@@ -77,7 +77,9 @@ class VectorFolder(RunDirectory):
             return None
         try:
             snippets = Path(str(values["snippets"]))
-        except KeyError as error:
+            if "\0" in str(snippets):
+                raise ValueError("a path with a NUL")
+        except (KeyError, ValueError) as error:
             raise self._damaged(error) from None
         return Manifest.from_json(values.get("manifest"), str(self.manifest)), snippets, bool(values["complete"])
 

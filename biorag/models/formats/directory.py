@@ -98,7 +98,7 @@ def check_folder(folder: Path) -> None:
     """
     paths = sorted(folder.rglob("*"))
     for path in paths:
-        _check_place(path, folder)
+        check_place(path, folder)
     files = [path for path in paths if path.is_file()]
     for path in files:
         _check_kind(path)
@@ -112,8 +112,8 @@ def check_folder(folder: Path) -> None:
             _check_settings(path, tensors)
 
 
-def _check_place(path: Path, folder: Path) -> None:
-    """Refuse pipes and devices, and links that lead out of the folder; weights are hashed wherever they lie."""
+def check_place(path: Path, folder: Path) -> None:
+    """Raise `MissingError` at a pipe, a device, or a link out of the folder; safetensors lie anywhere."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise _refused(path, "is neither a file nor a folder")
     if path.is_symlink() and path.suffix != ".safetensors" and not _is_within(path.resolve(), folder):

@@ -82,14 +82,8 @@ def sections(report: CheckReport) -> Iterator[tuple[str, str, list[Finding]]]:
 
 def markdown(report: CheckReport) -> str:
     """Return a report as Markdown."""
-    lines = [
-        f"# Citations of {in_markdown(Path(report.manuscript.file).name)}",
-        "",
-        in_markdown(summary(report)),
-        "",
-        CAUTION,
-        "",
-    ]
+    name = in_markdown(Path(report.manuscript.file).name)
+    lines = [f"# Citations of {name}", "", in_markdown(summary(report)), "", CAUTION, ""]
     for title, _, findings in sections(report):
         lines += [f"## {title} ({len(findings)})", ""]
         for finding in findings:

@@ -17,7 +17,7 @@ from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import RefusedError
 from biorag.faces.session_pool import SessionPool
 from biorag.references.reference import reference_line
-from biorag.utils.text import showable
+from biorag.utils.text import first_visible, showable
 
 Json = dict[str, Any]
 ModelName = Annotated[str, Field(max_length=512, description="An index; empty or `biorag` for the default one.")]
@@ -59,7 +59,7 @@ def question_of(messages: Sequence[Message]) -> AskBody:
     """
     asked = _said(messages, "user")
     text = next(iter(asked), "")
-    if not text.strip():
+    if not first_visible(text):
         raise UsageError("no message of the role 'user' asks anything: send one that does")
     if len(text) > LONGEST_QUESTION:
         raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
