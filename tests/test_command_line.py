@@ -158,6 +158,43 @@ def test_a_signal_while_the_program_loads_ends_it_in_one_sentence(number):
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "error: interrupted\n")
 
 
+def test_a_signal_before_the_program_is_called_ends_it_in_one_sentence():
+    """It is heeded as soon as the first module is there; before, Python itself says that it was interrupted."""
+    code = "import biorag.__main__, os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "broken", "code"),
+    [
+        *((words, ("stdout",), 141) for words in (["--help"], ["--version"], ["info", "--settings"])),
+        (["info", "--settings"], ("stdout", "stderr"), 141),
+        (["search", "x", "--name", "nowhere"], ("stdout", "stderr"), 4),
+    ],
+)
+def test_output_that_nobody_reads_ends_a_command_silently(tmp_path, words, broken, code):
+    read, write = os.pipe()
+    os.close(read)
+    streams = {name: write if name in broken else subprocess.PIPE for name in ("stdout", "stderr")}
+    environment = {**os.environ, "BIORAG_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "biorag", *words], env=environment, **streams)
+    os.close(write)
+    assert (done.returncode, done.stderr or b"") == (code, b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not hold programs to it")
+def test_a_shell_that_limits_addresses_is_one_sentence(small_home):
+    command = [sys.executable, "-m", "biorag", "search", "x", "--name", "default"]
+    environment = {**os.environ, "BIORAG_HOME": str(small_home)}
+    limited = ["bash", "-c", 'ulimit -v 1000000; exec "$@"', "-", *command]
+    done = subprocess.run(limited, capture_output=True, env=environment, text=True)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: biorag takes 3,072 MiB of addresses and this shell allows 976"
+    )
+
+
 def test_output_is_utf_8_whatever_the_locale(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "BIORAG_HOME": str(tmp_path)}
     words = [sys.executable, "-m", "biorag", "info", "--settings", "--json"]

@@ -70,7 +70,8 @@ def test_the_formats_of_a_weighing(home):
 def test_filters_and_what_cannot_be_weighed(home):
     report = done(weighed(home, "--json", "--filter", "not retracted", "--exclude-pmid", 12))
     assert (report["searched"], report["counts"]["retracted"], report["opposing"]) == (1, 0, [])
-    failed(invoke("weigh", " ", home=home), 2, "the claim is empty")
+    for blank in (" ", "\u200b\u2062", "\x01\ufeff"):
+        failed(invoke("weigh", blank, home=home), 2, "the claim is empty")
     failed(weighed(home, "--format", "ris"), 2, "'ris'", "csv")
     failed(weighed(home, "--format", "md", "--json"), 2, "--json and --format")
 

@@ -120,6 +120,24 @@ def test_a_pipe_in_place_of_an_entry_is_not_waited_on(folder, caplog):
     assert first.text == reply(0)
 
 
+def test_replies_are_their_owners_alone_also_those_that_are_there(folder):
+    made = Counting(folder)
+    made.cached.generate(REQUEST)
+    (entry,) = entries(folder)
+
+    def modes() -> list[int]:
+        return [path.stat().st_mode & 0o777 for path in (folder, entry.parent, entry)]
+
+    assert modes()[::2] == [0o700, 0o600]
+    for path, mode in ((entry, 0o644), (entry.parent, 0o755), (folder, 0o755)):
+        path.chmod(mode)
+    (folder / "link.json").symlink_to(outside := folder.parent / "outside")
+    outside.touch(0o644)
+    Counting(folder)
+    assert modes() == [0o700, 0o700, 0o600]
+    assert outside.stat().st_mode & 0o777 == 0o644
+
+
 @pytest.mark.parametrize("bad", ["", "I do not know", "[1]", "{}"])
 def test_what_is_no_json_object_or_no_score_is_asked_for_again(folder, monkeypatch, bad):
     made = Counting(folder)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import anyio
@@ -22,6 +23,7 @@ from biorag.faces.session_pool import SessionPool
 from biorag.indexes.catalogue import rename_index
 from biorag.settings.settings import Settings
 from tests.cli import done, environment, invoke, succeeded, with_exports
+from tests.loopback import Loopback
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info", "list_indexes"}
 CLAIM = "Aspirin lowers fever and relieves pain."
@@ -206,9 +208,9 @@ GREETING = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
 
 
 @contextmanager
-def serving(home):
+def serving(home, *words):
     """Start the server as a host does; give the process once it has answered the greeting."""
-    command = [sys.executable, "-m", "biorag", "mcp"]
+    command = [sys.executable, "-m", "biorag", "mcp", *words]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=variables(home), text=True, **pipes) as process:
         process.stdin.write(json.dumps(GREETING) + "\n")
@@ -236,6 +238,37 @@ def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_se
     assert {message["jsonrpc"] for message in messages} == {"2.0"}
     assert "Traceback" not in log
     assert "Index 'default'" in log
+
+
+class Hanging(Loopback):
+    """A model server that takes questions and answers none; `asked` is set when the first has come."""
+
+    def __init__(self) -> None:
+        self.asked, self.ended = threading.Event(), threading.Event()
+        super().__init__()
+
+    def respond(self, method, path, headers, body):
+        if method == "POST":
+            self.asked.set()
+            self.ended.wait(300)
+        return 200, json.dumps({"data": [{"id": "m"}]}).encode(), {}
+
+
+def test_the_end_of_input_ends_the_server_though_a_question_waits(home):
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    call["params"] = {"name": "ask", "arguments": {"question": "What does aspirin do?", "answer_anyway": True}}
+    model = Hanging()
+    try:
+        with serving(home, "--name", "default", "--llm", model.url) as process:
+            process.stdin.write(json.dumps(call) + "\n")
+            process.stdin.flush()
+            assert model.asked.wait(200)
+            _, log = process.communicate(timeout=100)
+            assert (process.returncode, "Traceback" in log) == (0, False), log
+            assert not model.ended.is_set(), "the model has not answered"
+    finally:
+        model.ended.set()
+        model.close()
 
 
 def test_a_signal_ends_the_server_though_its_input_is_open(home):

@@ -60,9 +60,20 @@ def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_h
 
 
 @pytest.mark.parametrize(
+    ("path", "part"),
+    [("/weigh?claim=%00", "the claim is empty"), ("/weigh?question=%E2%80%8B%01", "the query is empty")],
+)
+def test_a_page_of_invisible_text_is_one_sentence(client, path, part):
+    reply = client.get(path)
+    assert reply.status_code == 400 and part in reply.text
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body", "status", "part"),
     [
         ("post", "/api/search", {"query": " "}, 400, "the query is empty"),
+        ("post", "/api/ask", {"question": "\u2060\u200b"}, 400, "the query is empty"),
+        *(("post", f"/api/{way}", {"claim": "\x00\ufeff"}, 400, "the claim is empty") for way in ("weigh", "verify")),
         ("post", "/api/search", {"query": ""}, 422, "query: give at least 1 character"),
         ("post", "/api/search", {"query": "fever", "filter": "colour=blue"}, 400, "colour"),
         ("post", "/api/search", {"query": "fever", "home": "/"}, 422, "home: Extra inputs"),

@@ -69,8 +69,8 @@ def test_01_a_foreign_origin_is_refused(client):
             assert (reply.status_code, "another site" in reply.text) == (403, True)
 
 
-def test_02_a_foreign_page_without_an_origin_is_refused_too(client):
-    site = "cross-site"
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])  # the latter is another port of the host, too
+def test_02_a_foreign_page_without_an_origin_is_refused_too(client, site):
     for path in ("/api/info", "/openapi.json", "/api/show?id=demo_044", "/v1/models"):
         reply = client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
         assert reply.status_code == 403
@@ -78,6 +78,10 @@ def test_02_a_foreign_page_without_an_origin_is_refused_too(client):
     assert client.get("/", headers=framed).status_code == 403
     followed = {**framed, "sec-fetch-dest": "document"}
     assert client.get("/", headers=followed).status_code == 200, "a link may be followed"
+    for path in (f"/ask?question={QUESTION}", f"/weigh?claim={QUESTION}", f"/weigh?claim={QUESTION}&format=csv"):
+        page = client.get(path, headers=followed)
+        assert page.status_code == 200 and QUESTION in page.text, "it fills in the form"
+        assert "vitamin B6" not in page.text and "demo_" not in page.text, "and asks nothing"
     assert client.get("/api/info", headers=followed).status_code == 403
 
 

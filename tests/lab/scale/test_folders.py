@@ -71,7 +71,13 @@ def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
     assert pipeline.load.encoded() == [id for id, _ in TEXTS]
     assert len(VectorFolder(pipeline.vectors, {}).batches()) == 2 * -(-5 // batch_size)
     check_vectors(pipeline, manifest)
-    assert VectorFolder(pipeline.vectors, {}).made() == (manifest, pipeline.snippets.resolve(), True)
+    folder = VectorFolder(pipeline.vectors, {})
+    assert folder.made() == (manifest, pipeline.snippets.resolve(), True)
+    text = folder.manifest.read_text()
+    folder.manifest.write_text(text.replace(pipeline.snippets.name, f"{pipeline.snippets.name}\\u0000"))
+    with pytest.raises(MismatchError, match=r"vectors\.json is damaged"):
+        folder.made()
+    folder.manifest.write_text(text)
     before = {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")}
     again = pipeline.embed(manifest, batch_size=2)
     assert (again.encoded, again.unchanged, pipeline.load.loads()) == (0, 10, 1)
