@@ -143,3 +143,4 @@ def mcp(settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR
     with session:
         server.run("stdio")
         pool.close_idle(0)
+    signal.alarm(0)

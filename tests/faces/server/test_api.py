@@ -61,7 +61,7 @@ def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_h
 
 @pytest.mark.parametrize(
     ("path", "part"),
-    [("/weigh?claim=%00", "the claim is empty"), ("/weigh?question=%E2%80%8B%01", "the query is empty")],
+    [("/weigh?claim=%00", "he claim is empty"), ("/weigh?question=%E2%80%8B%01", "he query is empty")],
 )
 def test_a_page_of_invisible_text_is_one_sentence(client, path, part):
     reply = client.get(path)
