@@ -176,8 +176,8 @@ def _names(text: str) -> tuple[list[str], list[str]]:
 def following(question: str, last_question: str, last_answer: str, answer: AnswerResult) -> AnswerResult:
     """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it repeats the last answer.
 
-    They lack it if they hold no word that it adds, or not a rare one. Where no hit holds one beside the topic, the
-    answer is one that may be.
+    They lack it if they hold not a rare word that it adds, or none of its words and the answer is not sure.
+    Where no hit holds one beside the topic, the answer is one that may be.
     """
     if answer.abstained or not (added := _added(question, last_question)):
         return answer
@@ -185,7 +185,8 @@ def following(question: str, last_question: str, last_answer: str, answer: Answe
     topic = set(stems(answer.question.text)).difference(stems(question))
     answer_stems = set(stems(answer.text))
     missing = [word for word in added if set().union(*hit_stems).isdisjoint(stems(word))]
-    if missing and (missing == added or any(rarity(stem) >= RARE for word in missing for stem in stems(word))):
+    lacks_all = missing == added and answer.certainty != "answer"
+    if missing and (lacks_all or any(rarity(stem) >= RARE for word in missing for stem in stems(word))):
         text = f"I found no snippet on {', '.join(missing)} here."
     elif comparable(answer.text) == comparable(last_answer) and all(
         answer_stems.isdisjoint(stems(word)) for word in added

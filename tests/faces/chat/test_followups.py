@@ -232,6 +232,9 @@ def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     assert withheld.hits == answer.hits
     assert following("and in women?", last, "", answer) is answer
     assert following("does that increase?", last, "", answer) is answer
+    sure = replace(answer, question=Question("q", "and in children? (enalapril)"), certainty="answer")
+    assert following("and in children?", last, "", sure).certainty == "may", "a word of many texts may be told by others"
+    assert following("and in Kawasaki?", last, "", sure).abstained
 
 
 def test_a_word_that_no_hit_holds_beside_the_topic_makes_an_answer_that_may_be():
