@@ -34,10 +34,10 @@ from biorag.models.exporting import write_export
 from biorag.models.finding import GGUF_ADAPTER, find_encoder
 from biorag.models.labels import TRUST
 from biorag.settings.sources import load_settings
+from biorag.training.confusion import class_scores, confusion
 from biorag.training.reading import read_rows
 from biorag.training.rows import is_held_out
 from biorag.types import LABELS, Reader
-from biorag.training.confusion import class_scores, confusion
 
 PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed

@@ -233,7 +233,7 @@ def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     assert following("and in women?", last, "", answer) is answer
     assert following("does that increase?", last, "", answer) is answer
     sure = replace(answer, question=Question("q", "and in children? (enalapril)"), certainty="answer")
-    assert following("and in children?", last, "", sure).certainty == "may", "a word of many texts may be told by others"
+    assert following("and in children?", last, "", sure).certainty == "may", "others may tell it"
     assert following("and in Kawasaki?", last, "", sure).abstained
 
 
