@@ -150,10 +150,10 @@ class Reference:
 
     @property
     def url(self) -> str:
-        """Its address at PubMed, else by its DOI; empty without either."""
+        """Its address at PubMed, else by its DOI, which has a slash; empty without either."""
         if self.pmid:
             return f"{PUBMED}/{self.pmid}/"
-        return f"https://doi.org/{in_url(self.doi, slashes=True)}" if self.doi else ""
+        return f"https://doi.org/{in_url(self.doi, slashes=True)}" if "/" in self.doi else ""
 
     @property
     def page_range(self) -> tuple[str, str]:
