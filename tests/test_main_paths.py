@@ -81,6 +81,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
         "files": {"taken": {"MedRAG or BEIR JSONL": 1}, "left": {}},
         "renamed": 0,
         "lacking": [],
+        "unreadable": [],
     }
     assert "Indexing" in stderr
     assert "263/263" in stderr

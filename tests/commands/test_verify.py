@@ -8,6 +8,7 @@ import pytest
 from biorag.answering.guards.checker import Checker
 from biorag.api.session import Session
 from biorag.faces.mcp_server.tools import Tools
+from biorag.faces.session_pool import SessionPool
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Verdict
 from tests.cli import done, failed, invoke, succeeded
@@ -155,7 +156,7 @@ def test_what_a_reader_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server
     claims.write_text(json.dumps({"id": "a", "claim": CLAIM}))
     assert done(verify(bm25, "--claims", claims, "--out", out, "--json"))["unsure"] == 1
     with Session(Settings.of(home=bm25, name="default", mode="bm25", rerank=False)) as session:
-        assert Tools(session).verify_claim(CLAIM)["verdict"] == "unsure"
+        assert Tools(SessionPool(session, others=False)).verify_claim(CLAIM)["verdict"] == "unsure"
     server.rule = lambda body: json.dumps({"answer": CLAIM, "citations": [1]})
     asking = ("--mode", "bm25", "--no-rerank", "--llm", server.url, "--llm-model", "writer", "--no-cache")
     asking += ("--answer-anyway",)
