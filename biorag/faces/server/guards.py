@@ -188,7 +188,7 @@ def is_page(path: str) -> bool:
 
 
 def _check_origin(scope: Scope, headers: Headers) -> None:
-    """Refuse what another origin's page sends; "null" may be ours, as the browser says; any page may link to ours."""
+    """Refuse what another origin's page sends ("null" is ours where the browser says so); any page may link to ours."""
     ours = (headers.get("host"), *(["null"] if headers.get("sec-fetch-site") == "same-origin" else []))
     foreign = any((origin.partition("://")[2] or origin) not in ours for origin in headers.getlist("origin"))
     followed = (
