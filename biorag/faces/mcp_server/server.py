@@ -36,7 +36,6 @@ Search or ask first; then get_snippet shows a whole snippet and cite its referen
 says of a sentence, not whether it is true; weigh shows the studies for and against one. {QUOTED} Nothing here is
 medical advice."""
 LONGEST_ERROR = 500  # characters
-LAST_SECONDS = 0.5
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F]){_LOW}")
 
@@ -45,9 +44,9 @@ class _Lines(io.TextIOWrapper):
     """Standard input, half surrogate pairs in JSON's escapes as �: the SDK takes no such line, and gives no reply."""
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-        """Return the next line; at the end, leave what is being answered `LAST_SECONDS`, then send SIGALRM."""
+        """Return the next line; at the end, send SIGALRM in half a second."""
         if not (line := super().readline(size)):
-            signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
         return _HALF.sub(r"\\ufffd", line)
 
 
