@@ -25,7 +25,6 @@ LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
 WEIGHTS = "model.safetensors"
 ADAPTED = "adapted.json"  # beside weights that an adapter was added to: their hash, and the identity of both parts
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
-GGUF_MAGIC = b"GGUF"
 GGUF_ADAPTER = "adapter.gguf"  # of a language model, in a folder of `biorag train generator`
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 PLAIN_STARTER = "minilm"  # the starter encoder without what biorag adds to it
@@ -242,7 +241,7 @@ def find_llama(spec: str) -> tuple[Path, Path | None]:
         return find_gguf(spec), None
     advice = f"{spec} is no finished folder of 'biorag train generator': train it again"
     made = parsed_file(dict[str, Any], adapter.with_name("training.json"), MissingError, advice) or {}
-    if "base_file" not in made or read_beginning(adapter, len(GGUF_MAGIC)) != GGUF_MAGIC:
+    if "base_file" not in made or read_beginning(adapter, len(gguf.MAGIC)) != gguf.MAGIC:
         raise MissingError(f"{adapter} is damaged, or not beside its training.json: {advice}")
     if made.get("base") == STARTER_GENERATOR.title:
         return STARTER_GENERATOR.path(), adapter

@@ -28,6 +28,7 @@ from biorag.engine import encoder_files, load_encoder
 from biorag.errors import MissingError, ServiceError
 from biorag.lab.mteb.tasks import TaskGroup
 from biorag.models.colbert import ColBERT
+from biorag.models.finding import first_line
 from biorag.models.late_interaction import is_late_interaction, mean_maxsim
 from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
@@ -317,7 +318,7 @@ def _evaluated(task: AbsTask, model: Any, out: Path, offline: bool) -> tuple[Tas
             raise MissingError(
                 f"task {name!r} needs data that is not on this machine: run it once without --offline"
             ) from error
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise ServiceError(
             f"the data of task {name!r} could not be downloaded ({reason}): try again with a connection"
         ) from error
