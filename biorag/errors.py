@@ -39,8 +39,8 @@ class BioragError(Exception):
 
     @property
     def public(self) -> str:
-        """The sentence for clients of `biorag serve`: without what a service behind it said."""
-        return str(self)
+        """The sentence for those who have no command line: without its commands, and what a service behind it said."""
+        return without_commands(str(self))
 
 
 class UsageError(BioragError):
@@ -78,8 +78,8 @@ class ServiceError(BioragError):
 
     @property
     def public(self) -> str:
-        """The sentence without what the server wrote."""
-        return str(self).replace(self._said, "", 1)
+        """The sentence without commands and what the server wrote."""
+        return without_commands(str(self).replace(self._said, "", 1))
 
 
 class OfflineError(ServiceError):

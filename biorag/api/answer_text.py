@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from biorag.corpus.publications import plain
 from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, Reader, Verdict
 
 CERTAIN = 0.95  # a reader's probability of a verdict, from which on marks leave it out
 CHOSEN = "Chosen, not confirmed: no sentence states it"
 _OWN_MARK = re.compile(r"\s?\[\d{1,4}(?:\s?[,;–-]\s?\d{1,4}){0,40}\](?![\w-])")  # of a source: "[1,2]", not "[18]F"
+_LINE_END = re.compile(r"\\n(?![a-z])")  # spelt out, as in SciFact's abstracts; "\nu" is LaTeX
 LEADS = {"yes": "Yes.", "no": "No."}
 
 
@@ -109,8 +111,8 @@ def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
 
 
 def words_of(sentence: CheckedSentence) -> str:
-    """Return a sentence without the marks of the paper it is from, which would look like citations of the answer."""
-    return _OWN_MARK.sub("", sentence.text)
+    """Return a sentence without tags, and the marks of its paper, which would look like citations of the answer."""
+    return _OWN_MARK.sub("", plain(_LINE_END.sub(" ", sentence.text)))
 
 
 def mark_of(sentence: CheckedSentence) -> str:

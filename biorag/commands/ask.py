@@ -108,35 +108,43 @@ def show_snippet(
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
     line: CommandLine,
     mark: Annotated[str | None, Option(help="Words to mark in the text.")] = None,
+    output: options.Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
     """Print a whole snippet with its reference and the known facts of its study.
 
     A number up to that of the hits of the last 'biorag search' or 'biorag ask' is a rank, and the index is theirs; with
-    --name it is always an id or a PMID.
+    --name of another index it is an id or a PMID.
 
     Examples:
 
       biorag show 1
+      biorag show 1 --format vancouver
       biorag show 29768149 --name pubmed --mark "formoterol asthma"
       biorag show 29768149 --name pubmed --json
     """
     from biorag.api.session import Session
 
-    if line.value("name") is None:
-        settings, which = _of_last_hits(settings, which)
+    format = options.output_format(output, as_json)
+    settings, which = _of_last_hits(settings, which, line.value("name"))
     with Session(settings) as session:
         snippets = session.show(which)
     words = mark or ""
+    if format:
+        show.out.file.write(snippets.to(format))
+        return
     show.result(snippets.to_json(words), as_json, lambda _: show_answer.snippets(snippets, terms(words)))
 
 
-def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
-    """Return the index and the id of the last hit of a rank; the settings and the name as they are for all others."""
+def _of_last_hits(settings: Settings, which: str, name: object) -> tuple[Settings, str]:
+    """Return the index and the id of the last hit of a rank; the settings and the id as they are for all others.
+
+    The last hits of another index than that of the flag `--name` have no ranks.
+    """
     from biorag.retrieval.last_hits import last_hits
 
     is_rank = which.isascii() and which.isdigit() and len(which) <= RANK_DIGITS and int(which) > 0
     hits = last_hits(settings) if is_rank else None
-    if hits is None or int(which) > len(hits.ids):
+    if hits is None or int(which) > len(hits.ids) or name not in (None, hits.index):
         return settings if is_named(settings) else with_index(settings), which
     return settings.replace(name=hits.index), hits.ids[int(which) - 1]

@@ -18,8 +18,10 @@ from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.utils.files import disk_bytes
 from biorag.utils.progress import reported
+from biorag.utils.text import cut
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
+LONGEST = 60  # characters of a field's value, which may be a list of headings
 
 app = Application(help="List, show, rename, delete, copy, clean, export and import indexes.", no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="Name of an index.")]
@@ -120,7 +122,7 @@ def _print_fields(settings: Settings, as_json: bool) -> None:
         fields = [count.to_json() for count in counts]
         show.print_json({"name": manifest.name, "snippets": snippets, "fields": fields})
         return
-    values = [", ".join(f"{value} ({times:,})" for value, times in count.values) for count in counts]
+    values = [", ".join(f"{cut(str(value), LONGEST)} ({times:,})" for value, times in count.values) for count in counts]
     rows = [(count.name, count.snippets, commonest) for count, commonest in zip(counts, values, strict=True)]
     show.table(f"Fields of index {manifest.name}", ["field", "snippets", "commonest values"], rows)
 

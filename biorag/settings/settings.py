@@ -34,6 +34,7 @@ from biorag.settings.training import TrainingSettings
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
 from biorag.utils.parsing import advice_of
 from biorag.utils.registry import or_list
+from biorag.utils.text import cut
 
 INDEXES = "indexes"  # the folder of indexes in the home
 UPLOADS = "uploads"  # the folder in it of papers that people sent
@@ -200,7 +201,7 @@ def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageErr
     first = error.errors()[0]
     name, value = str(first["loc"][-1]), first["input"]
     hidden = name in SECRETS or (name in URLS and "@" in str(value))
-    shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
+    shown = "…" if hidden else cut(repr(without_credentials(str(value)) if name in URLS else value), SHOWN)
     entry = FIELDS.get(name)
     choices = choices_of(entry.field) if entry else ()
     near = suggestion(str(value), choices)
@@ -208,10 +209,6 @@ def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageErr
     if entry and entry.flag and sources.get(name) == AN_OPTION:
         return UsageError(f"{entry.flag} {shown}: {reason}{near}")
     return UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {reason}{near}")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _set_in(source: str | None) -> str:

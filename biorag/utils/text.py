@@ -64,6 +64,11 @@ def showable_json(text: str) -> str:
     return UNSHOWABLE.sub(lambda match: json.dumps(match[0])[1:-1], redacted(text, DATA))
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text, or so many of its characters and an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def plain_form(text: str) -> str:
     """Return text in NFKC, without characters of no width; raised figures and the like, and case, stay.
 

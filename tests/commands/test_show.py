@@ -123,8 +123,12 @@ def test_a_number_is_the_rank_of_the_last_hits_in_their_index(home):
         found = done(run(home, "show", rank, "--json"))
         assert (found["index"], found["snippets"][0]["id"]) == ("papers", hits[rank - 1]["id"])
     failed(run(home, "show", 4), 4, "which index?")
-    (by_pmid,) = done(run(home, "show", "1", "--name", "papers", "--json"))["snippets"]
-    assert by_pmid["id"] == "1", "with --name a number is an id"
+    (named,) = done(run(home, "show", 2, "--name", "papers", "--json"))["snippets"]
+    assert named["id"] == hits[1]["id"], "of the index that is named"
+    failed(run(home, "show", 1, "--name", "old"), 4, "'old'", "'1'")
+    reference = succeeded(run(home, "show", 2, "--format", "ris")).stdout
+    assert f"TI  - {hits[1]['title']}" in reference
+    failed(run(home, "show", 2, "--format", "ris", "--json"), 2, "--json", "--format")
 
 
 def test_what_is_kept_of_the_last_hits_is_private_and_no_question(home):
@@ -168,10 +172,11 @@ def of_paper(text: str, title: str) -> tuple[Answer, Hit]:
 
 
 def test_a_source_is_named_by_author_year_and_page_and_its_own_marks_are_not_shown(capsys):
-    answer, _ = of_paper("Colchicine eases gout [1,2], and [18]F shows it [3].", "Gout")
+    text = r"\n CONCLUSIONS <b>Colchicine</b> eases gout [1,2], and [18]F shows it (p < 0.05, $\nu > 1$) [3].<br>"
+    answer, _ = of_paper(text, "Gout")
     show_answer.answer(answer)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Colchicine eases gout, and [18]F shows it. [1]"
+    assert lines[1] == r"CONCLUSIONS Colchicine eases gout, and [18]F shows it (p < 0.05, $\nu > 1$). [1]"
     assert lines[2] == "[1] Hallqvist J, et al. Gout. 2019; p. 3. gout.pdf"
 
 

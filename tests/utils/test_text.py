@@ -3,7 +3,7 @@
 import pytest
 
 from biorag.utils import versions
-from biorag.utils.text import comparable
+from biorag.utils.text import comparable, cut
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,7 @@ def test_lacking_names_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(versions, "requires", lambda name: wanted)
     assert versions.lacking("train") == ["no-such-package"]
     assert versions.lacking("bench") == []
+
+
+def test_a_long_text_is_cut_where_it_is_too_long():
+    assert [cut("asthma", most) for most in (5, 6)] == ["asthm…", "asthma"]

@@ -15,11 +15,11 @@ import anyio
 from pydantic import ValidationError
 
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError, without_commands
+from biorag.errors import BioragError, MissingError
 from biorag.faces.mcp_server.tools import QUOTED, Tools
 from biorag.faces.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
-from biorag.utils.text import showable
+from biorag.utils.text import cut, showable
 
 try:
     from mcp.server import MCPServer
@@ -71,7 +71,7 @@ class ToolServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, BioragError):
-                raise ToolError(one_line(without_commands(error.__cause__.public))) from error.__cause__
+                raise ToolError(one_line(error.__cause__.public)) from error.__cause__
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(one_line(faults(error.__cause__))) from error.__cause__
             raise
@@ -119,5 +119,4 @@ def faults(error: ValidationError) -> str:
 
 def one_line(message: str) -> str:
     """Return an error in one line that a terminal only shows, cut where it is long."""
-    line = " ".join(showable(message).split())
-    return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}…"
+    return cut(" ".join(showable(message).split()), LONGEST_ERROR)

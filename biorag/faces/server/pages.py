@@ -235,13 +235,14 @@ class Pages:
         asked = {name: fields[name] for name in ("question", "claim") if name in fields}
         shown: dict[str, Any] = {"fields": fields, "kept": _weighed_fields(fields), "weighed": None, **self._shown}
         shown |= {"is_question": "question" in asked, "claim": next(iter(asked.values()), ""), "conditions": []}
+        shown["is_part"] = _is_part(request)  # of an answer, which cites what is found alone
         if asked and is_own(request.headers):
             body = ask_body(fields) if shown["is_question"] else weigh_body(fields)
             weighed = await answered(request, self._answering, partial(self._weighed, fields))
             if fields.get("format") == "csv":
                 return _file(weighed.to("csv"), "studies.csv")
             shown |= {"weighed": weighed, "conditions": body.filter, "csv": weighed_at(fields, **asked, format="csv")}
-        return page("studies.html" if _is_part(request) else "weigh.html", **shown)
+        return page("studies.html" if shown["is_part"] else "weigh.html", **shown)
 
     def _weighed(self, fields: Mapping[str, str], _: object) -> WeighResult:
         with self._lending(fields)() as session:

@@ -251,7 +251,10 @@ def test_the_first_page_says_what_the_index_holds_and_what_to_ask(browser, serve
 def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
     sized(browser, LARGE)
     with without_scripts(browser, not scripts):
+        browser.get(served.url)
+        assert found(browser, "#question").accessible_name == "New question"
         browser.get(served.url + address_of("Does metformin lower blood glucose?", filter="not id=demo_254"))
+        assert found(browser, "#ask label").text == "New question (ask a follow-up below the answer)"
         found(browser, "#next").send_keys("and its adverse effects?", Keys.ENTER)
         until(browser, lambda driver: "Searched for" in driver.find_element(By.ID, "answer").text)
         answer = found(browser, "#answer")
@@ -443,10 +446,24 @@ def test_of_a_long_text_the_quote_is_shown_first(browser, library):
     quoted, label = passage.find_element(By.TAG_NAME, "mark"), passage.find_element(By.CSS_SELECTOR, ".section")
     assert label.get_attribute("textContent") == "BACKGROUND:"
     top = passage.rect["y"]
-    assert label.rect["y"] < top <= quoted.rect["y"] < top + passage.rect["height"]
+    until(browser, lambda _: label.rect["y"] < top <= quoted.rect["y"] < top + passage.rect["height"])
     found(browser, "#hit-1 .passage + button").click()
     assert label.rect["y"] >= passage.rect["y"]
     assert not browser.find_elements(By.CSS_SELECTOR, "#hit-1 .long, #hit-1 .passage + button")
+
+
+def test_a_quote_stays_in_sight_where_its_lines_change(browser, library):
+    sized(browser, (1100, 900))
+    browser.get(f"{library.url}?index=inhalers")
+    found(browser, "#question").send_keys(INHALERS, Keys.ENTER)
+    for size in ((1100, 900), NARROW, (460, 800)):  # as asked, beside the answer, then in other windows
+        sized(browser, size)
+        until(browser, quote_is_in_sight)
+
+
+def quote_is_in_sight(browser) -> bool:
+    passage, quoted = (browser.find_element(By.CSS_SELECTOR, f"#hit-1 {part}").rect for part in (".long", "mark"))
+    return 0 <= quoted["y"] - passage["y"] <= passage["height"] - quoted["height"]
 
 
 def test_on_paper_stand_the_question_the_answer_and_its_sources(browser, served):
@@ -502,6 +519,24 @@ def test_the_studies_that_answer_are_a_table_that_the_keyboard_sorts(browser, li
     text = browser.execute_async_script("fetch(arguments[0]).then(reply => reply.text()).then(arguments[1])", link)
     assert text.startswith("id,pmid,title,author,year,type,participants,effect,retracted,quote,location\ninhaler_")
     assert len(text.splitlines()) == 4
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_one_study_is_no_table_below_its_answer_and_is_shown_where_studies_are_asked_for(browser, library, scripts):
+    hoarse = {"question": "Does hoarseness occur with steroid inhalers?", "index": "inhalers"}
+    sized(browser, LARGE)
+    with without_scripts(browser, not scripts):
+        browser.get(f"{library.url}ask?{urlencode(hoarse)}")
+        if scripts:
+            until(browser, lambda driver: not driver.find_elements(By.CSS_SELECTOR, ".studied *"))
+            browser.get(f"{library.url}weigh?{urlencode(hoarse)}")
+        else:
+            found(browser, ".studied a").click()
+        assert found(browser, ".studies h2").text == "Only one study comes near enough to this question"
+        assert "Hoarseness was reported by a third" in found(browser, ".studies blockquote").text
+        browser.get(f"{library.url}weigh?{urlencode({**hoarse, 'since': 2099})}")
+        none = "No study comes near enough to this: try other words, or a wider filter."
+        assert found(browser, ".studies").text == none
 
 
 def test_yes_no_and_directions_are_told_in_a_trusted_reader_s_name(browser, trusting, library):

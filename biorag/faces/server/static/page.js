@@ -70,7 +70,8 @@ document.addEventListener("toggle", shorten, true);
 document.addEventListener("htmx:afterSettle", (event) => event.target.closest(".studied") || answered());
 document.addEventListener("DOMContentLoaded", answered);
 
-// Of a long text the part with its first quote is shown.
+// Of a long text the part with its first quote is shown, whenever its lines change: an answer goes beside its sources after it is in the page.
+const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => reveal(target.querySelector("mark"))));
 function shorten() {
   for (const passage of document.querySelectorAll(".passage:not(.long, .whole)")) {
     if (passage.scrollHeight < LONG) continue;
@@ -81,7 +82,7 @@ function shorten() {
     };
     passage.classList.add("long");
     passage.after(all);
-    reveal(passage.querySelector("mark"));
+    widths.observe(passage);
   }
 }
 
@@ -123,7 +124,6 @@ async function copy(button) {
 function answered() {
   const button = document.getElementById("copy"), asked = document.querySelector(".said > h1"), recent = document.getElementById("recent");
   if (button) button.hidden = !navigator.clipboard;
-  shorten();
   const fault = document.querySelector("#answer > .fault");
   if (fault) fault.scrollIntoView({ block: "center" });
   let questions = read(localStorage, RECENT, []).filter((each) => typeof each.text === "string" && String(each.url).startsWith("/ask?"));
@@ -139,6 +139,7 @@ function answered() {
       localStorage.setItem(RECENT, JSON.stringify(questions));
     }
   }
+  shorten();
   if (!recent) return;
   recent.hidden = questions.length === 0;
   recent.querySelector("ul").replaceChildren(...questions.map(({ text, url }) => {
