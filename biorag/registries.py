@@ -625,6 +625,6 @@ LEFTOVERS = Registry(
     Kind("export", ".lab.recipes.cleaning:unused_exports", "exported models that no index uses, or torn"),
     Kind("temporary", ".indexes.catalogue:left_temporary", "temporary files of processes that were killed"),
     Kind("import", ".indexes.snapshot:left_imports", "imports that were killed"),
-    Kind("stage", ".lab.scale.stages:old_stages", "stages of an indexing run, untouched for 90 days"),
+    Kind("stage", ".lab.recipes.cleaning:old_stages", "stages of an indexing run, untouched for 90 days"),
     Kind("reply", ".generators.cache:old_replies", "replies of models, not asked for in 90 days"),
 )

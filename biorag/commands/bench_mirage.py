@@ -184,7 +184,8 @@ def show_run(
     from biorag.benchmarks.mirage.page import html_page
     from biorag.benchmarks.mirage.records import chosen_rows, counts, read_questions
 
-    rows = chosen_rows(read_questions(run), task or (), wrong)
+    asked = chosen_rows(read_questions(run), task or ())
+    rows = [row for row in asked if not (wrong and row["right"])]
     if html:
         write_text(html, html_page(f"Questions of {run}", rows))
     if as_json:
@@ -193,6 +194,7 @@ def show_run(
         show.err.print(f"{len(rows)} questions are in {html}", soft_wrap=True)
     else:
         shown = [(row["task"], row["id"], row["choice"] or "none", row["gold"], row["question"]) for row in rows]
-        right = sum(row["right"] for row in rows)
-        show.table(f"{right} of {len(rows)} right", ["task", "id", "answered", "right is", "question"], shown)
+        heading = f"{sum(row['right'] for row in asked)} of {len(asked)} right"
+        heading += f"; shown: {len(rows)} wrong" if wrong else ""
+        show.table(heading, ["task", "id", "answered", "right is", "question"], shown)
         show.err.print("evidence, replies and verdicts: --html FILE, or --json")

@@ -125,4 +125,4 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
             title = f"Biggest {which} by {LISTED}: {len(rows)} of {len(comparison[which])}"
             show.listing(title, {"id": "id", "question": "text", **means}, rows)
     if comparison["unanswered"]:
-        show.err.print(f"Questions without a ranking in the other run: {comparison['unanswered']}")
+        show.err.print(f"Questions without a ranking in the other run, which count as zero: {comparison['unanswered']}")

@@ -199,10 +199,12 @@ def _winners(
     """Yield the changes of all sources that no other change supersedes; `sync` notes the documents of each."""
     new = (source for source in sources if source not in survey.skipped)
     changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
+    first = min(survey.conflicts, default=-1)
     for position, (source, change) in enumerate(changes):
         like = sync.note(source, change) if sync else ""
-        if position in survey.conflicts:
-            logger.warning("id %r appears again with other text; the later one wins", change.id)
+        if position == first:
+            times = f" (one of {len(survey.conflicts)} such repetitions)" if len(survey.conflicts) > 1 else ""
+            logger.warning("id %r appears again with other text; the later one wins%s", change.id, times)
         if position not in survey.superseded:
             yield PendingChange(change, position in survey.revived, source.name, like)
 

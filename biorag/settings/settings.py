@@ -103,6 +103,11 @@ class Settings(Section):
         return self.home / UPLOADS
 
     @property
+    def stages(self) -> Path:
+        """The folder of snippets and vectors between the stages of an indexing run, a folder for each index."""
+        return self.home / "stages"
+
+    @property
     def cache(self) -> Path:
         """The folder of files that may be deleted at any time."""
         return self.home / "cache"

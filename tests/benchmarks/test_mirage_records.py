@@ -92,6 +92,8 @@ def test_a_run_is_shown(run):
     assert [kept["id"] for kept in wrong["questions"]] == ["q2"]
     text = succeeded(invoke("bench", "show", run)).stdout
     assert "1 of 3 right" in text and "mmlu" in text and "q3?" in text
+    text = succeeded(invoke("bench", "show", run, "--wrong")).stdout
+    assert "1 of 3 right; shown: 2 wrong" in text and "q1?" not in text
 
 
 def test_what_cannot_be_shown_is_a_sentence(run, tmp_path):

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.cli import invoke
+from tests.cli import failed, invoke
 from tests.tiny_colbert import write_published
 
 pytestmark = pytest.mark.models
@@ -28,6 +28,13 @@ def test_a_file_for_a_folder_is_refused_before_anything_is_measured(home, tmp_pa
     result = bench(*QUICK, "--out", tmp_path / "out", **home)
     assert result.exit_code == 2 and "name a folder with --out" in " ".join(result.stderr.split())
     assert (tmp_path / "out").read_text() == "notes"
+
+
+def test_a_baseline_without_its_package_is_refused_before_an_index_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.utils.versions.installed_versions", lambda packages: packages != ["rank-bm25"])
+    refused = bench(*QUICK, "--baseline", "--name", "none", home=tmp_path)
+    failed(refused, 4, "this needs the package 'rank-bm25': run pip install 'biorag[bench]'")
+    failed(bench(*QUICK, "--name", "none", home=tmp_path), 4, "index 'none' is not there")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import numpy as np
 from biorag.answering.answerer import Answerer
 from biorag.corpus.sentences import sentences
 from biorag.engine import load_checker
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import open_embedded
@@ -240,13 +240,9 @@ def rank_bm25_search(ids: Sequence[str], texts: Sequence[str], top: int) -> Call
     """Return BM25 search by rank_bm25 over lower-cased words, which scores every text.
 
     ModernBERT + ColBERT's Table 3 has a BM25 of 3.9 s a query over a million texts, without naming it.
-
-    Raises `MissingError` if rank_bm25 is not installed.
     """
-    try:
-        from rank_bm25 import BM25Okapi
-    except ImportError:
-        raise MissingError("rank_bm25 is not installed: run pip install 'biorag[bench]'") from None
+    from rank_bm25 import BM25Okapi
+
     words = re.compile(r"\w+").findall
     bm25 = BM25Okapi([words(text.lower()) for text in texts])
     return lambda question: bm25.get_top_n(words(question.lower()), ids, n=top)

@@ -191,8 +191,8 @@ def read_questions(run: Path) -> list[QuestionRow]:
     return rows
 
 
-def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str], wrong: bool) -> list[QuestionRow]:
-    """Return the questions of some tasks (none named: all); with `wrong` only those answered wrong.
+def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str]) -> list[QuestionRow]:
+    """Return the questions of some tasks (none named: all).
 
     Raises UsageError if a task is not in the run.
     """
@@ -200,7 +200,7 @@ def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str], wrong: bool) 
     wanted = set(tasks)
     for task in sorted(wanted - known):
         raise unknown_name("task", task, known)
-    return [row for row in rows if row["task"] in (wanted or known) and not (wrong and row["right"])]
+    return [row for row in rows if row["task"] in (wanted or known)]
 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

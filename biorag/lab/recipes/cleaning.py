@@ -18,7 +18,7 @@ from biorag.models.finding import ModelFiles, find_encoder
 from biorag.registries import LEFTOVERS
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, remove_path
+from biorag.utils.files import TEMPORARY, disk_bytes, is_old, left_behind, remove_path
 from biorag.utils.locks import DirectoryLock, is_written
 
 EXPORT, INDEX, MODEL, LEFT = "export", "index", "model", "temporary"
@@ -98,6 +98,12 @@ def unused_exports(settings: Settings) -> Iterator[tuple[Path, Sequence[Path]]]:
     if folders := [path for path in sorted(settings.exports.glob("*/")) if not TEMPORARY.fullmatch(path.name)]:
         used = {export_folder(settings.exports, files, role) for files, role in _models(settings)}
         yield from ((path, ()) for path in folders if not (path in used and is_settled(path)) and not is_written(path))
+
+
+def old_stages(settings: Settings) -> Iterator[tuple[Path, Sequence[Path]]]:
+    """Yield the folders between the stages that no run has written to for `OLD_DAYS`, each to go as a whole."""
+    folders = sorted(settings.stages.glob("*/"))
+    yield from ((path, ()) for path in folders if all(is_old(file) for file in path.rglob("*") if file.is_file()))
 
 
 def _models(settings: Settings) -> Iterator[tuple[ModelFiles, Role]]:

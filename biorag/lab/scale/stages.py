@@ -43,13 +43,12 @@ from biorag.models.finding import ModelFiles
 from biorag.settings.settings import Settings
 from biorag.types import Deletion, Encoded, Progress, Snippet
 from biorag.utils.cores import usable_cores
-from biorag.utils.files import is_old, scratch_folder
+from biorag.utils.files import scratch_folder
 from biorag.utils.progress import batched, silent
 from biorag.utils.versions import require
 
 # The settings that a worker is told: no servers, no keys. Models are found where it runs, and not downloaded.
 TOLD = ("home", "precision")
-STAGES = "stages"  # the folder under the home for snippets and vectors between the stages
 PAGE = 4096  # snippets asked for at once
 
 
@@ -234,7 +233,7 @@ def index_in_stages(
     if current:
         check_settings(current, settings)
     store.check_layout(current)
-    between = folder or settings.home / STAGES / settings.index.name
+    between = folder or settings.stages / settings.index.name
     snippets, vectors = between / "snippets", between / "vectors"
     try:
         export(settings, corpus, snippets, rejects, progress, columns, current)
@@ -245,12 +244,6 @@ def index_in_stages(
     if folder is None:
         shutil.rmtree(between, ignore_errors=True)
     return report
-
-
-def old_stages(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield the folders between the stages that no run has written to for `OLD_DAYS`, each to go as a whole."""
-    folders = sorted((settings.home / STAGES).glob("*/"))
-    yield from ((path, []) for path in folders if all(is_old(file) for file in path.rglob("*") if file.is_file()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -15,6 +18,7 @@ import pytest
 from biorag.lab.recipes.steps import Step, StepsRun
 from biorag.models.exported import PACKAGES, RECORD, ExportRecord, export_folder
 from biorag.models.finding import find_encoder
+from biorag.registries import LEFTOVERS
 from biorag.utils.files import copy_sparse, try_lock
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
@@ -24,6 +28,11 @@ pytestmark = pytest.mark.models
 MADE, MEASURED = Step("index in-batch, cosine 0", ("index",)), Step("measured", ("bench",))
 TRAINED = Step("retriever", ("train",))
 HEX = "0123456789abcdef"
+# Modules that extras of biorag install, and that no package which is always installed needs.
+OPTIONAL = (
+    *("pyarrow", "matplotlib", "mteb", "ray", "datasets", "accelerate", "peft", "gguf", "bm25s", "rank_bm25", "colbert"),
+    *("mcp", "pandas", "fastapi", "jinja2", "uvicorn", "gepa", "llama_cpp"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +146,23 @@ def test_what_killed_commands_left_and_old_replies_go(home, tmp_path):
     ]
     assert [path for path in left if path.exists()] == [path for path in kept if not path.exists()] == []
     assert names(home / "indexes") == {"one"}
+
+
+def test_no_function_of_leftovers_needs_an_optional_package(home, tmp_path):
+    """What an extra installs is blocked from import, as where the extra is not there."""
+    write(home / "stages" / "begun" / "part.parquet")
+    program = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({OPTIONAL}))\n"
+        "from biorag.registries import LEFTOVERS\n"
+        "from biorag.settings.sources import load_settings\n"
+        f"settings = load_settings({{'home': {str(home)!r}}}, None)\n"
+        "print({name: len(list(kind.load()(settings))) for name, kind in LEFTOVERS.items()})\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    found = ast.literal_eval(ended.stdout)
+    assert (found.keys(), found["export"]) == (LEFTOVERS.keys(), 2)
 
 
 def test_a_torn_export_goes_though_an_index_uses_it(home, made):

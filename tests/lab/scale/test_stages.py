@@ -13,7 +13,7 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.indexes.store import Store
 from biorag.indexing import index_corpus
 from biorag.lab.scale import snippet_folder
-from biorag.lab.scale.stages import STAGES, index_in_stages
+from biorag.lab.scale.stages import index_in_stages
 from biorag.lab.scale.vectors import VectorFolder, encode_here
 from tests.lab.scale.stages import (
     Pipeline,
@@ -137,7 +137,7 @@ def test_a_joined_run_makes_the_index_of_a_direct_one(tiny, corpus):
     assert facts(tiny) == facts(direct), "compact token vectors among them, as a direct run keeps them"
     stored, made = points(tiny), points(direct)
     assert {id: point[:2] for id, point in stored.items()} == {id: point[:2] for id, point in made.items()}
-    assert not (tiny.home / STAGES / "test").exists()
+    assert not (tiny.stages / "test").exists()
 
 
 def test_an_update_encodes_what_the_index_lacks(tiny, corpus, tmp_path):
@@ -158,7 +158,7 @@ def failing(job, batches):
 def test_a_run_that_ended_early_is_resumed(tiny, corpus):
     with pytest.raises(ServiceError, match="a worker was lost"):
         index_in_stages(tiny, [corpus], None, failing)
-    vectors = VectorFolder(tiny.home / STAGES / "test" / "vectors", {})
+    vectors = VectorFolder(tiny.stages / "test" / "vectors", {})
     (first,) = vectors.batches()
     before = first.stat().st_mtime_ns
     assert Store(tiny).manifest() is None
