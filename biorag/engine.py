@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
-from biorag.errors import MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.records import shortfall
 from biorag.indexes.store import Store, check_encoder, check_settings
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from biorag.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
+CHECK_SECONDS = 5.0  # for the reply of a server that may be down
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,16 @@ def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
         yield manifest, index
+
+
+def fault_of(settings: Settings, name: str) -> BioragError | None:
+    """Return why an index cannot be opened, its server asked once; None if it can."""
+    once = settings.replace(name=name, retries=0, timeout=min(settings.services.timeout, CHECK_SECONDS))
+    try:
+        with open_stored(once):
+            return None
+    except BioragError as error:
+        return error
 
 
 @contextmanager

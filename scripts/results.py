@@ -235,9 +235,11 @@ def readme_sentence(stored: Figures) -> str:
     speed, default = stored["speed"], stored["retrieval"]["hybrid + late-interaction reranking"]
     each = 1000 * speed["indexing"]["seconds"] / speed["indexing"]["snippets"]
     return (
-        f"On {speed['machine']}, indexing takes {each:.0f} ms a PubMed snippet;\namong "
-        f"{speed['indexing']['snippets']:,} of them, `biorag search` takes {speed['cold']['`search`']['wall_s']:.1f} s "
-        f"from a cold start, and {speed['question']['all']['p50']:.0f} ms in a warm process, reranking included\n"
+        f"On {speed['machine']}, indexing takes {each:.0f} ms a PubMed snippet\nof a sentence or two, "
+        "and several times that a whole abstract (`--estimate` measures yours). Among\n"
+        f"{speed['indexing']['snippets']:,} snippets, `biorag search` takes "
+        f"{speed['cold']['`search`']['wall_s']:.1f} s from a cold start, and "
+        f"{speed['question']['all']['p50']:.0f} ms in a warm process, reranking included\n"
         "([performance](docs/results/performance.md)). With the untrained encoder, hybrid retrieval with\n"
         f"reranking reaches nDCG@10 of {default['bioasq']['nDCG@10']:.3f} on 1,497 BioASQ questions, BM25 alone "
         f"{stored['retrieval']['BM25']['bioasq']['nDCG@10']:.3f}, and of\n{default['scifact']['nDCG@10']:.3f} on "

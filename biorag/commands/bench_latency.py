@@ -33,7 +33,9 @@ class _Timed:
         Path | None, Option(help="Questions (BEIR layout). Default: titles of the index's snippets.")
     ] = None
     limit: Annotated[int | None, Option(min=2, help="Maximum number of questions; of snippets: --index-limit.")] = None
-    index_limit: Annotated[int, Option(min=1, help="Maximum number of snippets to encode and index again, drawn with --seed.")] = 2000
+    index_limit: Annotated[
+        int, Option(min=1, help="Maximum number of snippets to encode and index again, drawn with --seed.")
+    ] = 2000
     batch_sizes: Annotated[str, Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
     repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
     seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0

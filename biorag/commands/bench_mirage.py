@@ -194,7 +194,6 @@ def show_run(
         show.err.print(f"{len(rows)} questions are in {html}", soft_wrap=True)
     else:
         shown = [(row["task"], row["id"], row["choice"] or "none", row["gold"], row["question"]) for row in rows]
-        heading = f"{sum(row['right'] for row in asked)} of {len(asked)} right"
-        heading += f"; shown: {len(rows)} wrong" if wrong else ""
+        heading = f"{sum(row['right'] for row in asked)} of {len(asked)} right" + f"; shown: {len(rows)} wrong" * wrong
         show.table(heading, ["task", "id", "answered", "right is", "question"], shown)
         show.err.print("evidence, replies and verdicts: --html FILE, or --json")

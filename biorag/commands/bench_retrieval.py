@@ -63,6 +63,7 @@ def retrieval(
     """
     from biorag.benchmarks import retrieval as bench
     from biorag.corpus.datasets import load_dataset
+    from biorag.training.contamination import TRAINING, learnt_note
 
     if files.run:
         _check_nothing_is_searched(line, filters, files)
@@ -76,6 +77,9 @@ def retrieval(
     else:
         with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
             measured, how = bench.measure_index(data, ready, filters.conditions, advance), settings.public()
+            learnt = ready.encoder and development.part != TRAINING and learnt_note(ready.manifest.encoder.id, data)
+        if learnt:
+            show.err.print(learnt, soft_wrap=True)
     if files.per_question:
         bench.write_per_question(files.per_question, measured)
     if files.run_file:

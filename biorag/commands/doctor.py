@@ -15,8 +15,9 @@ from biorag.api.session import Session
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, expanded
 from biorag.corpus.sources import DEMO
-from biorag.errors import BioragError
-from biorag.indexes.store import Store, index_names
+from biorag.engine import fault_of
+from biorag.errors import BioragError, ServiceError
+from biorag.indexes.catalogue import WRITTEN, summaries
 from biorag.indexing import index_corpus
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, TRAINED_STARTER
 from biorag.references.reference import reference_of
@@ -85,9 +86,11 @@ def _starter(path: Path) -> str:
 
 
 def _indexes(settings: Settings) -> str:
-    manifests = [Store(settings.replace(name=name)).require_manifest() for name in index_names(settings)]
-    listed = (f"{manifest.name} ({manifest.snippets} snippets)" for manifest in manifests)
-    return ", ".join(listed) or "none yet: try 'biorag index demo'"
+    """Open each index, but for one that is just being written; raise `ServiceError` with the faults of all."""
+    listed = [one for one in summaries(settings) if one.state != WRITTEN]
+    if faults := [str(fault) for one in listed if (fault := fault_of(settings, one.name))]:
+        raise ServiceError("; ".join(faults))
+    return ", ".join(f"{one.name} ({one.snippets} snippets)" for one in listed) or "none yet: try 'biorag index demo'"
 
 
 def _question(settings: Settings) -> str:

@@ -17,7 +17,7 @@ from biorag.types import Question
 from biorag.utils.parsing import parsed
 
 QRELS_HEADER = "query-id\tcorpus-id\tscore\n"
-BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number score"
+BEIR_FIELDS = "query-id, corpus-id, whole-number score between tabs, or TREC's four: query-id, 0, corpus-id, score"
 # trec_eval sums gains over all grades up to the highest, so one of billions would take it minutes.
 HIGHEST_GRADE = 1_000_000
 
@@ -89,12 +89,17 @@ def read_queries(path: Path) -> Iterator[Question]:
 
 
 def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
-    """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up."""
+    """Return question -> snippet -> relevance of a judgement file, BEIR's or TREC's; only relevance from `lowest` up.
+
+    A line has tabs between question, snippet and relevance, or white space between four fields, as in trec_eval.
+    """
     qrels: dict[str, dict[str, int]] = {}
     for number, raw in _lines(path):
         fields = _text(path, number, raw).split("\t")
         if not "".join(fields).strip() or (number == 1 and fields[-1] == "score"):
             continue
+        if len(fields) != 3 and len(trec := " ".join(fields).split()) == 4:
+            fields = [trec[0], trec[2], trec[3]]
         try:
             question, snippet, score = fields
             relevance = int(score)

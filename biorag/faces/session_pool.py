@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from threading import Condition
 
 from biorag.api.session import WRITTEN, Session
-from biorag.engine import open_stored
-from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.engine import fault_of
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.catalogue import IndexSummary, summaries
 from biorag.indexes.store import by_size, reachable_indexes
 from biorag.settings.settings import Settings
@@ -19,18 +19,8 @@ from biorag.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
-CHECK_SECONDS = 5.0  # for the reply of a server that may be down
+CLOSED = "index {!r} cannot be opened now: the server's log says why"
 MOST_OPEN = 3  # besides the one that stays open
-
-
-def fault_of(settings: Settings, name: str) -> BioragError | None:
-    """Return why an index cannot be opened, its server asked once; None if it can."""
-    once = settings.replace(name=name, retries=0, timeout=min(settings.services.timeout, CHECK_SECONDS))
-    try:
-        with open_stored(once):
-            return None
-    except BioragError as error:
-        return error
 
 
 def first_of(settings: Settings) -> str | None:
@@ -89,7 +79,7 @@ class SessionPool:
     def lend(self, name: str = "") -> Iterator[Session]:
         """Lend an open index, by default the first.
 
-        Raises `MissingError` naming the others if there is none of this name; else as `Session` does.
+        Raises `MissingError` naming the others if there is none of this name; `ServiceError` if it cannot be opened.
         """
         if name in ("", self.first.name):
             yield self.first
@@ -131,9 +121,15 @@ class SessionPool:
 
     def _open(self, name: str) -> _Opened:
         names = self.names()
+        if name in self._left_out:
+            raise ServiceError(CLOSED.format(name))
         if name not in names:
             raise MissingError(f"there is no index {name!r} here: choose one of {', '.join(names)}")
-        session = Session(self.first.settings.replace(name=name), beside=self.first)
+        try:
+            session = Session(self.first.settings.replace(name=name), beside=self.first)
+        except (MissingError, MismatchError) as error:
+            logger.warning("index %r cannot be opened: %s", name, error)
+            raise ServiceError(CLOSED.format(name)) from None
         opened = self._opened[name] = _Opened(session, 0, self._clock())
         return opened
 

@@ -53,7 +53,7 @@ from biorag.indexes.shard_files import (
 )
 from biorag.types import IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.cores import check_addresses
-from biorag.utils.files import require_room
+from biorag.utils.files import disk_bytes, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
 
@@ -102,7 +102,7 @@ class EdgeIndex(PointIndex):
         self._after = ExitStack()  # what is left when the shard is closed
         shard, config = folder / SHARD, _shard_config(manifest)
         try:
-            with _engine_errors():
+            with _engine_errors(folder):
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
                     if writable:
@@ -124,8 +124,11 @@ class EdgeIndex(PointIndex):
 
     def _index_payload(self) -> None:
         """Make the payload indexes that a segment lacks: without them a filter reads every payload."""
+        text = qe.TextIndexParams(
+            tokenizer=qe.TokenizerType.Word, lowercase=True, phrase_matching=True, memory=qe.Memory.Cold
+        )
         for key, kind in PAYLOAD_INDEXES.items():
-            schema = _text_index() if kind == TEXT else getattr(qe.PayloadSchemaType, kind.capitalize())
+            schema = text if kind == TEXT else getattr(qe.PayloadSchemaType, kind.capitalize())
             self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 
     def count(self) -> int:
@@ -134,7 +137,7 @@ class EdgeIndex(PointIndex):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with _engine_errors(), panics_raised():
+        with _engine_errors(self._folder), panics_raised():
             yield
 
     def _answers(self, probes: Sequence[IndexQuery]) -> Sequence[Sequence[Any]]:
@@ -159,7 +162,7 @@ class EdgeIndex(PointIndex):
         """Add or replace snippets and flush; durable when it returns."""
         slices = upsert_parts(snippets, tokens, self._manifest.tokens)
         require_room(self._folder, _bytes(snippets, vectors, tokens))
-        with _engine_errors():
+        with _engine_errors(self._folder):
             for part in slices:
                 points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
@@ -171,12 +174,12 @@ class EdgeIndex(PointIndex):
     def _build_segment(self) -> None:
         """Build the graph of what was written since the last one, so that no build takes more memory than this one."""
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
-        require_room(self._folder, int(2 * share * self._bytes_on_disk()))
+        require_room(self._folder, int(2 * share * disk_bytes(self._folder / SHARD)))
         self._optimize(MOST_SEGMENTS)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets and flush; durable when it returns."""
-        with _engine_errors():
+        with _engine_errors(self._folder):
             self._shard.update(qe.UpdateOperation.delete_points([point_id(id) for id in ids]))
             self._flush()
 
@@ -193,13 +196,10 @@ class EdgeIndex(PointIndex):
 
         The engine asks for room for all of it twice more.
         """
-        require_room(self._folder, 2 * self._bytes_on_disk())
+        require_room(self._folder, 2 * disk_bytes(self._folder / SHARD))
         count = self.count()
         vacuumed = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
         self._optimize(segment_number(self._manifest, count), vacuumed if self.deleted_share() != 0 else None)
-
-    def _bytes_on_disk(self) -> int:
-        return sum(path.stat().st_blocks * 512 for path in shard_files(self._folder))
 
     def _optimize(self, segments: int, deleted_threshold: float | None = None) -> None:
         """Optimize to so many segments, each above this share of deletions vacuumed.
@@ -212,7 +212,7 @@ class EdgeIndex(PointIndex):
             default_segment_number=segments,
             max_segment_size=segment_kilobytes(self._manifest),
         )
-        with _engine_errors():
+        with _engine_errors(self._folder):
             self._shard.close()
             self._shard = _load(self._folder / SHARD, _shard_config(self._manifest, optimizers))
             self._shard.optimize()
@@ -225,7 +225,7 @@ class EdgeIndex(PointIndex):
 
     def seal(self) -> str:
         """Close the shard and record its files' checksums; see `Index.seal`."""
-        with _engine_errors():
+        with _engine_errors(self._folder):
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
             _load(self._folder / SHARD, _shard_config(self._manifest)).close()
@@ -248,12 +248,6 @@ class EdgeIndex(PointIndex):
 
     def _query(self, query: Any, using: str, **options: Any) -> qe.QueryRequest:
         return qe.QueryRequest(query=qe.Query.Nearest(query, using=using), **options)
-
-
-def _text_index() -> Any:
-    return qe.TextIndexParams(
-        tokenizer=qe.TokenizerType.Word, lowercase=True, phrase_matching=True, memory=qe.Memory.Cold
-    )
 
 
 def _load(shard: Path, config: qe.EdgeConfig) -> qe.EdgeShard:
@@ -348,13 +342,13 @@ def segment_width(sizes: Sequence[int], limit: int) -> int:
 
 
 @contextmanager
-def _engine_errors() -> Iterator[None]:
-    """Turn the bare exceptions of several kinds that the engine raises into one of ours."""
+def _engine_errors(folder: Path) -> Iterator[None]:
+    """Turn the bare exceptions of several kinds that the engine raises into one of ours, which names the index."""
     try:
         yield
     except BioragError:
         raise
     except StoredError as error:
-        raise MismatchError(f"the index is damaged (it holds {error}): {AGAIN}") from None
+        raise MismatchError(f"index {folder.name!r} is damaged (it holds {error}): {AGAIN}") from None
     except Exception as error:  # a bare Exception is among the kinds
-        raise ServiceError(f"the Qdrant Edge engine failed: {error}") from error
+        raise ServiceError(f"index {folder.name!r}: Qdrant Edge failed ({error}): if it does again, {AGAIN}") from error

@@ -16,6 +16,7 @@ from biorag.models.formats.directory import MAX_TOKENS, READING, ROUTER, check_f
 from biorag.settings.section import STARTER
 from biorag.types import Sha256
 from biorag.utils.files import sha256_of, sha256_of_json
+from biorag.utils.network import is_offline
 from biorag.utils.parsing import parse_json, parsed, parsed_file, read_beginning, read_regular
 from biorag.utils.secrets import remember
 from biorag.utils.text import is_whole
@@ -268,18 +269,13 @@ def weights_hash(folder: Path, name: str = "") -> str:
         )
     if len(files) == 1:
         sha256 = sha256_of(files[0])
-        return _adapted_hashes(folder).get(sha256, sha256)
+        try:  # a copy with an adapter has the identity of both
+            record: _Adapted = parsed(_Adapted, read_regular(folder / ADAPTED))
+        except (OSError, ValueError, BadInputError):
+            return sha256
+        return record.identity if record.weights == sha256 else sha256
     listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
-
-
-def _adapted_hashes(folder: Path) -> dict[str, str]:
-    """Return the identity of a model by the hash of its weights, if they are those of a copy with an adapter."""
-    try:
-        record: _Adapted = parsed(_Adapted, read_regular(folder / ADAPTED))
-    except (OSError, ValueError, BadInputError):
-        return {}
-    return {record.weights: record.identity}
 
 
 def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[str] = HUB_PATTERNS) -> Path:
@@ -302,10 +298,18 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
                 f"the index names the model {repo!r}, which is not on this machine, and nothing is downloaded because "
                 "an index says so: name it yourself, with --encoder or --reranker"
             ) from None
+        _check_online(f"model {repo!r}")
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
             f"({first_line(error)}){suggestion(repo, (STARTER, PLAIN_STARTER, STARTER_LLM, *hub_models()))}"
         ) from error
+
+
+def _check_online(model: str) -> None:
+    """Raise `MissingError` for a model that is not on this machine if offline mode is why it is not downloaded."""
+    if is_offline():
+        reason = "--offline (BIORAG_OFFLINE) downloads nothing: run this once without it, or name a model on disk"
+        raise MissingError(f"{model} is not on this machine, and {reason}")
 
 
 def accept_licence(repo: str) -> str:
@@ -356,6 +360,7 @@ def _gguf_from_hub(spec: str) -> Path:
     try:
         return Path(hf_hub_download(repo, file))
     except Exception as error:  # as above
+        _check_online(f"generator hf:{spec}")
         raise MissingError(
             f"generator hf:{spec} cannot be downloaded from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
         ) from error

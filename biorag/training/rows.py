@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from biorag.corpus.datasets import first_file, load_dataset
+from biorag.corpus.datasets import Dataset, first_file, load_dataset
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
@@ -233,10 +233,14 @@ def read_records(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[str,
         yield location, record
 
 
+def training_dataset(folder: Path) -> Dataset:
+    """Return the questions of a BEIR folder that rows are made of: of `qrels/train.tsv`, if it has that."""
+    return load_dataset(folder, "train" if (folder / "qrels" / "train.tsv").is_file() else "test")
+
+
 def _rows_of_folder(folder: Path, fetch: Fetch | None) -> Iterator[TrainingRow | None]:
     """Yield a row for each question and relevant snippet of a BEIR folder; None if the snippet is unknown."""
-    train = folder / "qrels" / "train.tsv"
-    dataset = load_dataset(folder, "train" if train.is_file() else "test")
+    dataset = training_dataset(folder)
     snippets = _passages(folder, dict.fromkeys(id for judged in dataset.qrels.values() for id in judged), fetch)
     for question in dataset.questions:
         for id in dataset.qrels[question.id]:

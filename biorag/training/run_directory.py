@@ -100,7 +100,7 @@ class TrainingRun(RunDirectory):
         stored = dict(values["identity"])
         effective = {name: value for name, value in stored.get("settings", {}).items() if name not in WITHOUT_EFFECT}
         stored["settings"] = {**Settings().training.identity(), **effective}
-        changed = changed_keys(stored, self.identity, nested=True)
+        changed = changed_keys(stored, self.identity)
         return changed if values["complete"] or self.last_checkpoint() else []
 
     def finished(self) -> dict[str, Any] | None:

@@ -147,6 +147,11 @@ def login_apart(url: str) -> tuple[str, str | None]:
     return (f"{scheme}{mark}{host}{remainder[len(authority) :]}", unquote(login)) if at else (url, None)
 
 
+def is_offline() -> bool:
+    """Return whether connections are refused; see `restrict`."""
+    return _named is not None
+
+
 def restrict(urls: Iterable[str] | None) -> None:
     """From now on refuse all connections but to the hosts and ports of `urls`, loopback too; None refuses none.
 

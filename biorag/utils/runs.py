@@ -21,6 +21,8 @@ from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginn
 
 NEXT_STEP = "choose another --out"
 LONGEST = 64 << 20  # bytes of a line of results
+NAMED = 3  # differences that an error names
+SHOWN = 60  # characters of a value that it shows
 Item = TypeVar("Item")
 Belongs = Callable[[Any, Any], bool]  # whether an item's row is this one
 
@@ -62,7 +64,7 @@ class ResumableRun:
         return self.path / self.manifest_name
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the keys in which a manifest's identity differs from this run's."""
+        """Return where a manifest's identity differs from this run's, as `changed_keys` names it."""
         return changed_keys(values["identity"], self.identity)
 
     def finished(self) -> dict[str, Any] | None:
@@ -79,7 +81,8 @@ class ResumableRun:
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(error) from None
         if changed:
-            raise MismatchError(f"{self.path} was made with other {', '.join(changed)}: {NEXT_STEP}")
+            more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
+            raise MismatchError(f"{self.path} was made with other {', '.join(changed[:NAMED])}{more}: {NEXT_STEP}")
         return values if complete else None
 
     def _read_manifest(self) -> dict[str, Any] | None:
@@ -336,14 +339,18 @@ def whole_rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
             ) from None
 
 
-def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
-    """Return the keys in which a stored identity differs from this one, with `nested` those of inner objects."""
+def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], within: str = "") -> list[str]:
+    """Return where a stored identity differs from this one: `key (old → new)`, or `key` alone if a value is long.
+
+    Keys of inner objects follow their object's and a dot, but for settings, which are known by their own names.
+    """
     current = json.loads(json_text(identity))
     changed: list[str] = []
     for key in sorted({*stored, *current}):
         before, now = stored.get(key), current.get(key)
-        if nested and isinstance(before, dict) and isinstance(now, dict):
-            changed += changed_keys(before, now, nested)
+        if isinstance(before, dict) and isinstance(now, dict):
+            changed += changed_keys(before, now, "" if key == "settings" else f"{within}{key}.")
         elif before != now:
-            changed.append(key)
+            values = f" ({json.dumps(before, ensure_ascii=False)} → {json.dumps(now, ensure_ascii=False)})"
+            changed.append(f"{within}{key}{values if len(values) <= SHOWN else ''}")
     return changed

@@ -24,7 +24,7 @@ from biorag.benchmarks.retrieval import (
     write_run,
 )
 from biorag.benchmarks.significance import paired
-from biorag.corpus.datasets import load_dataset
+from biorag.corpus.datasets import load_dataset, read_qrels
 from biorag.errors import BadInputError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -122,6 +122,14 @@ def test_a_bad_judgement_is_refused_with_file_and_line(tmp_path, line):
     with pytest.raises(BadInputError) as caught:
         load_dataset(folder)
     assert f"{path}, line 3: " in str(caught.value)
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "  \t"])
+def test_judgements_of_trec_are_read_as_those_of_beir(tmp_path, space):
+    path = tmp_path / "test.tsv"
+    path.write_text("1 0 d1 2\n1 0 d2 0\n2 Q0 d1 -1\n".replace(" ", space))
+    assert read_qrels(path) == {"1": {"d1": 2}}
+    assert read_qrels(path, lowest=0) == {"1": {"d1": 2, "d2": 0}}
 
 
 def write_lines(path, rows):

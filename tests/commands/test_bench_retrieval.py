@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from biorag.training.rows import read_rows, split
+from biorag.corpus.datasets import load_dataset
+from biorag.training.contamination import learnt_note
+from biorag.training.rows import is_held_out, read_rows, split
 from tests.cli import done, failed, invoke
 from tests.conftest import write_judged
 
@@ -104,3 +108,33 @@ def test_the_questions_are_those_that_training_holds_out(trained, mixed, tmp_pat
     ranks = [1 + int(id[1:]) % 4 for id in expected]
     assert found["metrics"]["MRR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / len(ranks), abs=1e-6)
     assert found["metrics"]["success@3"] == pytest.approx(sum(rank <= 3 for rank in ranks) / len(ranks), abs=1e-6)
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_questions_that_the_encoder_was_trained_on_are_counted(trained, tiny_encoder, tmp_path):
+    out, home = tmp_path / "mine", tmp_path / "home"
+    words = ["--base", tiny_encoder, "--validation", 0.3, "--max-steps", 1, "--batch-size", 4, "--max-tokens", 16]
+    done(invoke("train", "retriever", trained, *words, "--out", out, "--json", home=home))
+    done(invoke("index", trained, "--name", "mine", "--encoder", out, "--json", home=home))
+    number = len({row.query_id for row in split(read_rows([trained])[0], 0.3, 0)[0]})
+    note = (
+        f"{out.resolve()} was trained on {number} of these 60 questions, so that its figures are too high: measure the "
+        "others with --held-out --validation 0.3\n"
+    )
+    asked = partial(bench, trained, "--name", "mine", "--no-rerank", "--json", home=home)
+    assert note in asked().stderr
+    held_out = asked("--held-out", "--validation", 0.3)
+    assert done(held_out)["questions"] == 60 - number
+    for other in (held_out, asked("--mode", "bm25"), asked("--training", "--validation", 0.3)):
+        assert "was trained on" not in other.stderr
+
+
+def test_of_the_packaged_encoder_the_questions_of_bioasq_are_known_by_their_ids(trained):
+    data = load_dataset(trained)
+    learnt = [question for question in data.questions if not is_held_out(question.text, 0.2, 0)]
+    ids = [*(f"5e0000000000000000000{n:03}" for n in range(60))]
+    of_bioasq = replace(data, questions=[replace(one, id=id) for one, id in zip(data.questions, ids, strict=True)])
+    assert learnt_note("biorag-starter", data) == learnt_note("all-MiniLM-L6-v2", of_bioasq) == ""
+    expected = f"trained on {len(learnt)} of these 60 questions, .* --held-out --validation 0.2"
+    assert re.search(expected, learnt_note("biorag-starter", of_bioasq))

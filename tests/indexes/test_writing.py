@@ -165,9 +165,7 @@ def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(settings, tmp_path
     assert sorted(run.encoder.encoded) == ["new text of a", "only c", "the same text of b"]
     assert held(settings) == {"a": second[1], "b": second[0], "c": first[2]}
     warnings = [record.getMessage() for record in caplog.records]
-    assert warnings == [
-        "id 'a' appears again with other text; the later one wins (one of 2 such repetitions)"
-    ]
+    assert warnings == ["id 'a' appears again with other text; the later one wins (one of 2 such repetitions)"]
     assert run.written == 3
 
     again = Run(settings.replace(batch_size=2), *paths)

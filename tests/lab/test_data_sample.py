@@ -106,7 +106,7 @@ def test_judged_snippets_are_kept_and_the_rest_is_drawn(tmp_path):
     (tmp_path / "asked" / "queries.jsonl").write_text('{"_id": "q", "text": "?"}\n')
     file, keep = corpus(tmp_path / "c.jsonl", 40), (tmp_path / "asked",)
     manifest = sampled(tmp_path / "out", file, sizes=(8, 4), keep=keep)
-    with pytest.raises(MismatchError, match="was made with other seed, sizes: choose another --out"):
+    with pytest.raises(MismatchError, match=r"was made with other seed \(\d → \d\), sizes.*: choose another --out"):
         sampled(tmp_path / "out", file, sizes=(4,), seed=1, keep=keep)
     assert manifest["counts"]["kept"] == 3
     others = expected([f"s{n}" for n in range(40) if f"s{n}" not in judged], (5, 4), 0)

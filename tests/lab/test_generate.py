@@ -65,7 +65,7 @@ def test_a_server_writes_questions_of_an_index(generate, invoke, server, tmp_pat
     again = generate(*asked, "--out", out)
     assert {**again, "seconds": 0} == {**report, "seconds": 0, "resumed": 9}
     assert (out.read_bytes(), len(server.bodies)) == (before, 18)
-    failed(invoke(*asked, "--seed", 1, "--out", out), 5, "other seed:", "choose another --out")
+    failed(invoke(*asked, "--seed", 1, "--out", out), 5, "other seed (0 → 1):", "choose another --out")
 
 
 def test_a_corpus_and_a_template_of_ones_own(generate, invoke, server, tmp_path, corpus_file):
@@ -203,7 +203,7 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
     assert [line["instruction"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
     rows, _ = read_rows([out])
     assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 1)}
-    failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios:", "choose another --out")
+    failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios (13 → 14):", "choose another --out")
     out.unlink()
     assert generate(*asked, "--scenarios", 13)["prompt_tokens"] == 2800
     assert len(server.bodies) == 2 + 26 + 26, "a list that is there is not asked for again"

@@ -132,7 +132,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path, batch, fails_at,
         done += done + batch > 6  # then it is a whole one
     with drafts.open("ab") as stream:
         stream.write(torn)
-    with pytest.raises(MismatchError, match=r"resumed\.jsonl\.drafts was made with other seed: choose another --out"):
+    sentence = r"resumed\.jsonl\.drafts was made with other seed \(0 → 1\): choose another --out"
+    with pytest.raises(MismatchError, match=sentence):
         run(out, writer=Writer(TEXTS, batch), seed=1)
     writer = Writer(TEXTS, batch)
     assert run(out, writer=writer)[0]["resumed"] == done

@@ -80,7 +80,8 @@ def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypa
     monkeypatch.setattr("biorag.lab.tuning.run.measure", lambda *_: pytest.fail("measured again"))
     assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
     assert done(invoke(*words, "--values", "5", "--measure", "success@3"))["measure"] == "success@3"
-    failed(invoke(*words, "--values", "2", "--mode", "bm25"), 5, "out was made with other settings", "--out")
+    bm25 = invoke(*words, "--values", "2", "--mode", "bm25")
+    failed(bm25, 5, 'out was made with other mode ("hybrid" → "bm25"): choose another --out')
 
 
 def test_a_run_resumes_where_it_was_stopped(tmp_path):

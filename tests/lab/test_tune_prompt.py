@@ -266,7 +266,7 @@ def test_an_encoder_with_the_winner_searches_the_index(invoke, made, words, serv
     changing = {"seconds": 0, "lm_calls": 0}
     assert {**again, **changing} == {**report, **changing}
     assert again["lm_calls"] == 0
-    failed(invoke(*words, "--max-tokens", 64, "--json"), 5, "out was made with other max_tokens", "--out")
+    failed(invoke(*words, "--max-tokens", 64, "--json"), 5, "out was made with other max_tokens (", " → 64)", "--out")
     (state,) = [path.name for path in (tmp_path / "out" / "gepa").glob("*.bin")]
     assert state == "gepa_state.bin", "the run resumes from GEPA's own state"
 

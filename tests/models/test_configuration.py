@@ -88,6 +88,8 @@ def test_a_model_that_only_an_index_names_is_not_downloaded(model, corpus_file, 
     assert asked == [True]
     failed(invoke("search", "fever", "--encoder", "someone/model"), 4, "cannot be downloaded")
     assert asked == [True, False]
+    sentence = "model 'someone/model' is not on this machine, and --offline (BIORAG_OFFLINE) downloads nothing: run"
+    failed(invoke("--offline", "search", "fever", "--encoder", "someone/model"), 4, sentence)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Files of rows and their manifests: where a run resumes, and what is refused."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -99,8 +100,13 @@ def test_a_run_in_batches_resumes_at_one(rows):
 
 def test_other_work_and_other_files_are_refused(rows, tmp_path):
     fill(rows)
-    for change in ({"kind": "cubes"}, {"index": {"name": "y"}}, {"new": 1}):
-        with pytest.raises(MismatchError, match=f"other {next(iter(change))}: choose another --out"):
+    many = {"kind": "c" * 99, "settings": {"k": 5}, "seed": 1, "ranks": (1, 5, 10)}
+    for change, named in (
+        ({"kind": "cubes"}, 'kind ("squares" → "cubes")'),
+        ({"index": {"name": "y"}}, 'index.name ("x" → "y")'),
+        (many, "kind, ranks ([1, 5] → [1, 5, 10]), seed (null → 1) and 1 more"),
+    ):
+        with pytest.raises(MismatchError, match=re.escape(f"was made with other {named}: choose another --out")):
             rows_at(rows.path, **change).counts()
     (tmp_path / "precious").write_text("precious")
     with pytest.raises(MismatchError, match="without the manifest"):

@@ -19,7 +19,6 @@ from biorag.models.caching import CachedEncoder
 from biorag.models.finding import find_encoder
 from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.retrieval import Stage
 from biorag.settings.settings import Settings
 from biorag.types import Progress, Snippet
 from biorag.utils.files import disk_bytes, scratch_folder
@@ -52,7 +51,7 @@ def measure_latency(settings: Settings, request: LatencyRequest, progress: Progr
     """
     if request.baseline:
         require("bench")
-        if _checkpoint(settings):
+        if settings.retrieval.rerank and any(stage.kind.token_model for stage in settings.retrieval.stages):
             require("colbert")
     described, before = machine.describe(), machine.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
@@ -152,20 +151,15 @@ def systems(timings: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 def _colbert_ai(subject: Subject, repetition: Repetition) -> Timing | None:
     """Return the time in which colbert-ai reranks with the chain's ColBERT checkpoint; None if the chain has none."""
-    settings, stage = subject.settings.retrieval, _checkpoint(subject.settings)
-    if stage is None:
+    settings = subject.settings.retrieval
+    stage = next((stage for stage in settings.stages if stage.kind.token_model), None)
+    if not settings.rerank or stage is None:
         return None
     from biorag.models.colbert_ai import ColbertAI
 
     alone = settings.model_copy(update={"rerank": False, "k": stage.depth})
     retriever = Retriever(subject.index, subject.encoder, None, alone, subject.manifest.similarity)
     return stages.reranking(retriever, ColbertAI(find_encoder(stage.name)), subject.questions, repetition)
-
-
-def _checkpoint(settings: Settings) -> Stage | None:
-    """Return the stage of the chain that is a ColBERT checkpoint, which colbert-ai runs too; None if none is."""
-    stages = settings.retrieval.stages if settings.retrieval.rerank else ()
-    return next((stage for stage in stages if stage.kind.token_model), None)
 
 
 def _batched(timings: Mapping[int, Timing]) -> dict[str, dict[str, float]]:

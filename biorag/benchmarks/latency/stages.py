@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from biorag.answering.answerer import Answerer
+from biorag.corpus.datasets import drawn
 from biorag.corpus.sentences import sentences
 from biorag.engine import load_checker
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
+from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.models.caching import CachedEncoder
@@ -129,18 +131,9 @@ class Cost:
 
 def sampled(index: Index, count: int, seed: int) -> list[Snippet]:
     """Return `count` of the index's snippets in its own order, all of them if it has no more."""
-    ids = list(index.ids())
-    if len(ids) > count:
-        rows = np.random.default_rng(seed).choice(len(ids), count, replace=False)
-        ids = [ids[row] for row in np.sort(rows)]
-    return list(stored(index, ids))
-
-
-def stored(index: Index, ids: Sequence[str]) -> Iterator[Snippet]:
-    """Yield the snippets with these ids."""
-    for batch in batched(ids, FETCH):
-        snippets = index.fetch(batch)
-        yield from (snippets[id] for id in batch)
+    ids = drawn(list(index.ids()), count, seed)
+    snippets = {id: snippet for batch in batched(ids, FETCH) for id, snippet in index.fetch(batch).items()}
+    return [snippets[id] for id in ids]
 
 
 def titles(index: Index, limit: int, seed: int) -> list[str]:
@@ -252,8 +245,8 @@ def rank_bm25(
     index: Index, questions: Sequence[str], top: int, repetition: Repetition
 ) -> tuple[Cost, dict[int, Timing]]:
     """Return the cost of indexing the index's snippets by rank_bm25, and the time of one question, as `first_stage`."""
-    ids = list(index.ids())
-    texts, watch = [snippet.contents for snippet in stored(index, ids)], Stopwatch()
+    snippets, watch = list(stored_snippets(index)), Stopwatch()
+    ids, texts = [snippet.id for snippet in snippets], [snippet.contents for snippet in snippets]
     with watch.stage("index"):
         search = rank_bm25_search(ids, texts, top)
     asked = timed(lambda turn: elapsed_ms(lambda: search(questions[turn % len(questions)])), repetition)

@@ -169,17 +169,12 @@ def arrange_rows(out: Path, benchmark: Benchmark) -> list[QuestionRow]:
     return selected
 
 
-def questions_file(run: Path) -> Path:
-    """Return the file of a run's questions, of a run named by its folder or file."""
-    return run / QUESTIONS if run.is_dir() else run
-
-
 def read_questions(run: Path) -> list[QuestionRow]:
     """Return the questions of a run, named by its folder or file.
 
     Raises MissingError if there are none; BadInputError naming the line that is damaged.
     """
-    path = questions_file(run)
+    path = run / QUESTIONS if run.is_dir() else run
     if not path.is_file():
         raise MissingError(f"{path} is not there: run 'biorag bench mirage' with --out {run} to its end")
     rows: list[QuestionRow] = []

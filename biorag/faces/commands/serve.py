@@ -70,7 +70,8 @@ def serve(
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
     """
     try:
-        from biorag.faces.server.running import serve as listen
+        from biorag.faces.server.running import listening
+        from biorag.faces.server.running import serve as answer_requests
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("biorag"):
             raise
@@ -78,8 +79,7 @@ def serve(
     from biorag.api.session import Session
 
     named = is_named(settings)
-    served, settings = serving.options(others=not named), settings if named else _chosen(settings)
-    show.err.print(f"Opening index {settings.index.name!r} …")
+    served = serving.options(others=not named)
 
     def ready(address: str) -> None:
         if served.is_wildcard:
@@ -89,8 +89,11 @@ def serve(
         if serving.open_page:
             show.open_page(address)
 
-    with Session(settings, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
-        listen(session, served, ready)
+    with listening(served) as listener:  # a port that is taken is told before models are loaded
+        settings = settings if named else _chosen(settings)
+        show.err.print(f"Opening index {settings.index.name!r} …")
+        with Session(settings, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
+            answer_requests(session, served, listener, ready)
     show.err.print("stopped")
 
 

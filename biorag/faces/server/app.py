@@ -13,7 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -22,7 +23,7 @@ from biorag.errors import BioragError
 from biorag.faces.server.api import api_router
 from biorag.faces.server.asking import WorkQueue
 from biorag.faces.server.faults import MCP, RefusedError, error_response
-from biorag.faces.server.guards import Doorkeeper, Guard, is_page
+from biorag.faces.server.guards import HEALTH, Doorkeeper, Guard, is_page
 from biorag.faces.server.openai.router import openai_router
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.pages import Pages, page, page_routes
@@ -78,6 +79,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
             streamable_http_path=MCP, stateless_http=True, transport_security=checked_before
         )
         app.router.routes.extend(http.routes)
+    app.router.routes.append(Route(HEALTH, lambda request: PlainTextResponse("ok")))
     app.mount("/static", StaticFiles(directory=STATIC_FILES))
     app.add_exception_handler(BioragError, _fault)
     app.add_exception_handler(RequestValidationError, _invalid)

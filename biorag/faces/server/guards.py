@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 COOKIE = "biorag"
 CLIENTS = 10_000  # whose rates are known
-LOGIN = "/login"
+LOGIN, HEALTH = "/login", "/healthz"
 STATIC = "/static/"
 TAKE_FILES = ("/papers", "/check")
 READING = ("GET", "HEAD")
@@ -144,7 +144,7 @@ class Guard:
         if seconds := limiter.wait(client):
             retry = {"Retry-After": str(math.ceil(seconds))}
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests: wait and ask again", retry)
-        if path != LOGIN and not path.startswith(STATIC) and not self._doorkeeper.admits(headers):
+        if path not in (LOGIN, HEALTH) and not path.startswith(STATIC) and not self._doorkeeper.admits(headers):
             if method in READING and is_page(path) and "text/html" in headers.get("accept", ""):
                 raise RefusedError(HTTPStatus.SEE_OTHER, "log in first", {"Location": _login_for(scope)})
             sentence = "this server asks for its token: send it as 'Authorization: Bearer TOKEN'"

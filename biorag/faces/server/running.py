@@ -90,11 +90,10 @@ class _Server(uvicorn.Server):
         self._ready()
 
 
-def serve(session: Session, options: ServeOptions, ready: Callable[[str], None]) -> None:
+def serve(session: Session, options: ServeOptions, listener: socket.socket, ready: Callable[[str], None]) -> None:
     """Answer requests until Ctrl-C or SIGTERM, which has its usual effect once connections are closed.
 
-    `ready` receives the address once the server listens. Raises `ServiceError` if the address is taken, or not this
-    machine's.
+    `ready` receives the address once they are answered. `listener` is the socket of `listening`.
     """
     settings = {"header_seconds": options.header_seconds, "most": options.connections}
     config = uvicorn.Config(
@@ -110,8 +109,7 @@ def serve(session: Session, options: ServeOptions, ready: Callable[[str], None])
         timeout_keep_alive=5,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    with _listening(options) as listener:
-        _Server(config, lambda: ready(address(options, listener.getsockname()[1]))).run([listener])
+    _Server(config, lambda: ready(address(options, listener.getsockname()[1]))).run([listener])
 
 
 def address(options: ServeOptions, port: int) -> str:
@@ -121,8 +119,11 @@ def address(options: ServeOptions, port: int) -> str:
 
 
 @contextmanager
-def _listening(options: ServeOptions) -> Iterator[socket.socket]:
-    """Give a socket bound to the address."""
+def listening(options: ServeOptions) -> Iterator[socket.socket]:
+    """Give a socket bound to the address; requests wait there until `serve` answers them.
+
+    Raises `ServiceError` if the address is taken, or not this machine's.
+    """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

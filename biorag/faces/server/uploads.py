@@ -254,7 +254,9 @@ def file_name(sent: str) -> str:
 
 
 def keep(folder: Path, name: str, file: UploadFile, taken: set[str]) -> Path:
-    """Write a file into a folder, with a number where its name is taken; return the path of one that is there already.
+    """Write a file into a folder, with a number where its name is taken; return the path.
+
+    Of a file that is there already, whatever its name, the path is returned; one of another format is another file.
 
     Raises `BadInputError` if its format is not read, `ServiceError` if the disk has no room for it.
     """
@@ -264,11 +266,11 @@ def keep(folder: Path, name: str, file: UploadFile, taken: set[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sha256 = hashlib.file_digest(cast(Any, file.file), "sha256").hexdigest()
     stem, suffix = name[: -len(ending)], name[-len(ending) :]
-    for path in (folder / (f"{stem} ({number}){suffix}" if number > 1 else name) for number in count(1)):
-        if path.is_file() and sha256_of(path) == sha256:
+    for path in sorted(folder.iterdir()):
+        if path.name.lower().endswith(ending) and path.stat().st_size == file.size and sha256_of(path) == sha256:
             return path
-        if not path.exists() and path.name not in taken:
-            break
+    names = (f"{stem} ({number}){suffix}" if number > 1 else name for number in count(1))
+    path = next(folder / one for one in names if one not in taken and not (folder / one).exists())
     require_room(folder, file.size or 0)
     file.file.seek(0)
     with replacing(path) as stream:

@@ -146,6 +146,8 @@ def test_06_without_the_token_nothing_is_told(session):
                 reply = client.get(path, headers=shown)
                 assert reply.status_code == 401, path
                 assert "token" in reply.text
+        reply = client.get("/healthz")
+        assert (reply.status_code, reply.text) == (200, "ok"), "which says no more"
         assert client.get("/", headers={"accept": "text/html"}).headers["location"] == "/login"
         assert client.get("/api/info", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 

@@ -20,7 +20,7 @@ from biorag.faces.server.options import ServeOptions
 from biorag.faces.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool, first_of
 from biorag.indexes.catalogue import rename_index
 from biorag.indexes.manifest import MANIFEST
-from biorag.indexes.shard_files import SHARD
+from biorag.indexes.shard_files import CHECKSUMS, SHARD
 from biorag.indexes.store import by_size
 from biorag.settings.sources import load_settings
 from biorag.utils.locks import DirectoryLock
@@ -40,13 +40,13 @@ def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
     assert "Traceback" not in "".join(served.lines)
 
 
-def test_a_port_that_is_taken_is_one_sentence(demo_home):
+def test_a_port_that_is_taken_is_one_sentence_before_an_index_is_opened(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         words = ["serve", "--name", "default", "--port", port]
-        failed(invoke(*words, home=demo_home), 6, f"port {port}", "--port")
+        failed(invoke(*words, home=tmp_path), 6, f"port {port}", "--port")
 
 
 def test_a_missing_package_names_the_extra(demo_home, monkeypatch):
@@ -159,9 +159,18 @@ def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog)
                 "index 'torn' is left out",
             ]
             assert url in said[0]
+            with pytest.raises(ServiceError, match=r"index 'torn' cannot be opened now: the server's log says why$"):
+                pool.lend("torn").__enter__()
             shutil.copytree(indexes / "inhalers" / SHARD, indexes / "torn" / SHARD)
             pool.check_again()
             assert pool.names() == ["default", "demo", "inhalers", "torn"]
+            (indexes / "demo" / CHECKSUMS).unlink()
+            with pytest.raises(ServiceError, match="index 'demo' cannot be opened now"):
+                pool.lend("demo").__enter__()
+            assert "checksums.json" in caplog.records[-1].getMessage()
+    found = json.loads(invoke("doctor", "--json", home=home).stdout)["checks"]
+    (fault,) = [check["detail"] for check in found if check["name"] == "indexes"]
+    assert url in fault and f"index 'demo' has lost {indexes / 'demo' / CHECKSUMS}" in fault
 
 
 def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session):

@@ -147,6 +147,7 @@ def test_a_name_that_is_taken_gets_a_number_and_the_same_file_is_kept_once(clien
     assert rows(sent(client, "mine", paper__pdf=papers[0])) == {"paper.pdf": (1, "")}
     assert rows(sent(client, "mine", paper__pdf=papers[1])) == {"paper (2).pdf": (1, "")}
     assert rows(sent(client, "mine", paper__pdf=papers[0])) == {"paper.pdf": (1, "")}
+    assert rows(sent(client, "mine", renamed__pdf=papers[0])) == {"paper.pdf": (1, "")}, "whatever its name"
     manifest = b'{"identity": {}, "format": 1, "rows": 1}'
     found = rows(sent(client, "mine", corpus__jsonl=b'{"id": "a", "contents": "Gout."}\n', manifest__json=manifest))
     assert found["corpus (2).jsonl"] == (1, ""), "a name that makes files beside it count for nothing"

@@ -30,7 +30,19 @@ TRAINED = Step("retriever", ("train",))
 HEX = "0123456789abcdef"
 # Modules that extras of biorag install, and that no package which is always installed needs.
 OPTIONAL = (
-    *("pyarrow", "matplotlib", "mteb", "ray", "datasets", "accelerate", "peft", "gguf", "bm25s", "rank_bm25", "colbert"),
+    *(
+        "pyarrow",
+        "matplotlib",
+        "mteb",
+        "ray",
+        "datasets",
+        "accelerate",
+        "peft",
+        "gguf",
+        "bm25s",
+        "rank_bm25",
+        "colbert",
+    ),
     *("mcp", "pandas", "fastapi", "jinja2", "uvicorn", "gepa", "llama_cpp"),
 )
 
