@@ -30,7 +30,7 @@ from biorag.utils.versions import installed_versions
 
 @expanded
 def doctor(settings: Settings, line: CommandLine, as_json: options.Json = False) -> None:
-    """Check the installation and the models, and that a question works from end to end.
+    """Check the installation, the models and each index, and that a question works from end to end.
 
     Examples:
 
