@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from biorag.corpus.joining import paper_numbers
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants, number_of, participants
-from biorag.references.reference import Reference, reference_of
+from biorag.references.reference import Reference, has_concern, reference_of
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Stance, Verdict
+from biorag.utils.text import squeezed
 
 if TYPE_CHECKING:
     from biorag.answering.extract import ScoredSentences
@@ -31,6 +33,7 @@ _INTERVAL = (
     rf"(?:{_GAP}9[059]\s?%\s?(?:CI|C\.I\.|(?i:confidence intervals?|credible intervals?|CrI))s?{_GAP}(?:CI)?{_GAP}"
     rf"{_NUMBER}\s?(?:to|and|[-–—−,;])\s?{_NUMBER})"
 )
+_VALUE = rf"(?!9[059]\s?%\s?(?:CI|C\.I\.|(?i:confidence|credible)|CrI)){_NUMBER}"  # no level of an interval
 _MEASURE = (
     r"(?<![A-Za-z])(?:(?i:(?:adjusted|pooled|summary|crude)\s)?(?i:(?:odds|hazards?|risk|rate|prevalence) ratios?"
     r"|relative risks?|(?:weighted\s|standardi[sz]ed\s)?mean differences?|risk differences?|(?:absolute|relative) risk "
@@ -39,9 +42,9 @@ _MEASURE = (
 _EFFECTS = [
     re.compile(pattern)
     for pattern in (
-        rf"{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_NUMBER}{_INTERVAL}?(?:{_GAP}{_P})?",
-        rf"(?<![\w.]){_NUMBER}{_INTERVAL}(?:{_GAP}{_P})?",
-        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to)|and)\s{_SHARE}"
+        rf"{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_VALUE}{_INTERVAL}?(?:{_GAP}{_P})?",
+        rf"(?<![\w.,/–-]){_NUMBER}{_INTERVAL}(?:{_GAP}{_P})?",
+        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}"
         rf"(?:{_GAP}{_P})?",
         rf"\b{_P}",
     )
@@ -52,10 +55,14 @@ Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
 
 @dataclass(frozen=True)
 class Study:
-    """A study and its stance on a claim; `snippet` has the sentence that decides."""
+    """A study and its stance on a claim; `snippet` has the sentence that decides.
+
+    `records` are the study's snippets, those of its richest record first.
+    """
 
     snippet: Snippet
     stance: Stance
+    records: tuple[Snippet, ...]
 
     @property
     def effect(self) -> str | None:
@@ -65,18 +72,26 @@ class Study:
     @property
     def participants(self) -> Participants | None:
         """How many people it took in."""
-        return sample_size(self.stance.quote, self.snippet.content)
+        sizes = (sample_size(self.stance.quote, one.content) for one in (*self.records, self.snippet))
+        return next(filter(None, sizes), None)
 
     @cached_property
     def reference(self) -> Reference:
-        """Its publication."""
-        return reference_of(self.snippet)
+        """Its publication, as the richest record has it; notices of any of them count."""
+        concern = any(map(has_concern, self.records))
+        return replace(reference_of(self.records[0]), retracted=self.retracted, concern=concern)
+
+    @property
+    def retracted(self) -> bool:
+        """Whether one of its records says that it was retracted."""
+        return any(one.retracted for one in self.records)
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """A claim and the studies on either side of it, the likeliest first, retracted ones last.
+    """A claim and the studies on either side of it, the likeliest first; those not sure in the order of the search.
 
+    Retracted ones are last.
     `silent` counts the studies that say neither. `found` are those of a question of which no side is told, the nearest
     first, with the sentence that comes nearest.
     """
@@ -107,8 +122,8 @@ class Weighing:
     @property
     def counts(self) -> dict[str, int]:
         """How many studies stand in each column without the retracted ones, how many are silent, and retracted."""
-        counted = {name: sum(not one.snippet.retracted for one in studies) for name, studies in self.columns.items()}
-        retracted = sum(one.snippet.retracted for studies in self.columns.values() for one in studies)
+        counted = {name: sum(not one.retracted for one in studies) for name, studies in self.columns.items()}
+        retracted = sum(one.retracted for studies in self.columns.values() for one in studies)
         return {**counted, "silent": self.silent, "retracted": retracted}
 
 
@@ -117,36 +132,45 @@ def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) ->
     studies = joined(hits, most)
     snippets = [snippet for parts in studies for snippet in parts]
     stances = iter(judge(claim, snippets))
-    judged = [_of_study([Study(snippet, next(stances)) for snippet in parts]) for parts in studies]
-    supporting, opposing, unsure = (
-        tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order)) for verdict in COLUMNS
-    )
+    judged = [_of_study([Study(snippet, next(stances), _richest(parts)) for snippet in parts]) for parts in studies]
+    supporting, opposing, unsure = ([one for one in judged if one.stance.verdict is verdict] for verdict in COLUMNS)
+    supporting.sort(key=_order)
+    opposing.sort(key=_order)
+    unsure.sort(
+        key=lambda one: one.retracted
+    )  # they stay in the order of the search: a leaning says little of nearness
     silent = sum(one.stance.verdict not in COLUMNS for one in judged)
-    return Weighing(claim, supporting, opposing, unsure, silent)
+    return Weighing(claim, tuple(supporting), tuple(opposing), tuple(unsure), silent)
 
 
 def found(question: str, hits: Sequence[Hit], scored: ScoredSentences, margin: float) -> Weighing:
     """Return the studies with a sentence that comes as near to a question as the nearest of all, but for a margin."""
-    nearest: dict[object, tuple[float, Study]] = {}
+    nearest: dict[int, tuple[float, Study]] = {}
+    snippets = [hit.snippet for hit in hits]
+    numbers = paper_numbers(snippets)
     floor = scored.scores.max(initial=0.0) - margin
     for row, score in zip(scored.rows, scored.scores.tolist(), strict=True):
-        snippet = hits[row.n - 1].snippet
-        study = _study_of(snippet)
+        study = numbers[row.n - 1]
         if score >= floor and (study not in nearest or score > nearest[study][0]):
-            nearest[study] = score, Study(snippet, Stance(Verdict.UNSUPPORTED, 0.0, row.text))
+            parts = [one for one, number in zip(snippets, numbers, strict=True) if number == study]
+            stance = Stance(Verdict.UNSUPPORTED, 0.0, row.text)
+            nearest[study] = score, Study(snippets[row.n - 1], stance, _richest(parts))
     ranked = sorted(nearest.values(), key=lambda scored_study: -scored_study[0])
     return Weighing(question, found=tuple(study for _, study in ranked))
 
 
 def joined(hits: Sequence[Hit], most: int) -> list[list[Snippet]]:
-    """Return the snippets of each study of a ranking, the studies by their best rank.
+    """Return the snippets of each study of a ranking, the studies by their best rank, whatever their records."""
+    snippets = list({hit.snippet.id: hit.snippet for hit in hits}.values())
+    studies: dict[int, list[Snippet]] = {}
+    for snippet, number in zip(snippets, paper_numbers(snippets), strict=True):
+        studies.setdefault(number, []).append(snippet)
+    return list(studies.values())[:most]
 
-    A study is one PubMed record, else one DOI, else one document, of which several blocks may be found.
-    """
-    studies: dict[object, dict[str, Snippet]] = {}
-    for snippet in (hit.snippet for hit in hits):
-        studies.setdefault(_study_of(snippet), {}).setdefault(snippet.content, snippet)
-    return [list(parts.values()) for parts in studies.values()][:most]
+
+def _richest(parts: Sequence[Snippet]) -> tuple[Snippet, ...]:
+    """Return a study's snippets, PubMed's first, then those with the most fields."""
+    return tuple(sorted(parts, key=lambda one: (one.pmid is None, -len(one.metadata))))
 
 
 def opposed(answer: Answer, judge: Judge) -> Answer:
@@ -163,21 +187,20 @@ def opposed(answer: Answer, judge: Judge) -> Answer:
 def _opposed(sentence: CheckedSentence, hits: Sequence[Hit], judge: Judge) -> CheckedSentence:
     if sentence.verdict is not Verdict.SUPPORTED:
         return sentence
-    supporting = {_study_of(hit.snippet) for hit in hits if hit.rank in sentence.citations}
+    studies = dict(zip((hit.rank for hit in hits), paper_numbers([hit.snippet for hit in hits]), strict=True))
+    supporting = {studies[rank] for rank in sentence.citations if rank in studies}
     others = [
         hit
         for hit in hits
-        if not hit.snippet.retracted
-        and _study_of(hit.snippet) not in supporting
-        and _is_about(sentence.text, hit.snippet)
+        if not hit.snippet.retracted and studies[hit.rank] not in supporting and _is_about(sentence.text, hit.snippet)
     ]
     stances = judge(sentence.text, [hit.snippet for hit in others])
-    oppositions: dict[object, Opposition] = {}
+    oppositions: dict[int, Opposition] = {}
     for hit, stance in zip(others, stances, strict=True):
         if stance.verdict is Verdict.CONTRADICTED and stance.probability >= SURE:
             snippet = hit.snippet
             opposition = Opposition(hit.rank, snippet.id, snippet.pmid, stance.quote, stance.probability)
-            oppositions.setdefault(_study_of(snippet), opposition)
+            oppositions.setdefault(studies[hit.rank], opposition)
     return replace(sentence, otherwise=tuple(oppositions.values()))
 
 
@@ -187,25 +210,26 @@ def _is_about(sentence: str, snippet: Snippet) -> bool:
     return len(words & terms(snippet.contents)) >= ABOUT * len(words)
 
 
-def _study_of(snippet: Snippet) -> object:
-    """Return what the snippets of one study share: the PMID, else the DOI, else the document."""
-    return snippet.pmid or reference_of(snippet).doi.lower() or snippet.document
-
-
 def _of_study(parts: Sequence[Study]) -> Study:
-    """Return what a study says, of the stances of its parts the likeliest; unsure where two parts oppose each other."""
+    """Return what a study says, of the stances of its parts the likeliest; unsure where two parts oppose each other.
+
+    Of copies whose quotes are the same but for letters' case and the like, that of the richest record tells.
+    """
     decided = [one for one in parts if one.stance.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED)]
     ranked = sorted(decided or [one for one in parts if one.stance.verdict in COLUMNS] or parts, key=_order)
-    first = ranked[0]
+    verdict, quote = ranked[0].stance.verdict, squeezed(ranked[0].stance.quote)
+    copies = [one for one in ranked if one.stance.verdict is verdict and squeezed(one.stance.quote) == quote]
+    first = min(copies, key=lambda one: one.records.index(one.snippet))
     for other in ranked[1:]:
-        close = first.stance.probability - other.stance.probability < MARGIN
+        close = ranked[0].stance.probability - other.stance.probability < MARGIN
         if close and other.stance.verdict is not first.stance.verdict:
-            return Study(first.snippet, Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote))
+            stance = Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote)
+            return replace(first, stance=stance)
     return first
 
 
 def _order(study: Study) -> tuple[bool, float]:
-    return study.snippet.retracted, -study.stance.probability
+    return study.retracted, -study.stance.probability
 
 
 def effect_of(sentence: str) -> str | None:

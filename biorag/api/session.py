@@ -504,7 +504,9 @@ def _extractor(encoder: TextEncoder | None) -> Extractor:
 
 def retracted_note(snippets: Sequence[Snippet]) -> str:
     """Return the note on retracted articles that would be evidence."""
-    named = "; ".join(f"{reference_of(one).heading}{f' (PMID {one.pmid})' if one.pmid else ''}" for one in snippets)
+    named = "; ".join(
+        f"{reference_of(one).noted_heading}{f' (PMID {one.pmid})' if one.pmid else ''}" for one in snippets
+    )
     return f"left out, since retracted: {named} (--include-retracted takes them as evidence)"
 
 

@@ -107,14 +107,14 @@ def study_json(study: Study) -> dict[str, Any]:
     snippet, reference, people = study.snippet, study.reference, study.participants
     return {
         "id": snippet.id,
-        "pmid": snippet.pmid,
+        "pmid": reference.pmid,
         "title": snippet.title,
         "author": reference.authors[0].name if reference.authors else None,
         "year": reference.date[0] if reference.date else None,
         "type": ", ".join(study_types(reference.types)) or None,
         "participants": people._asdict() if people else None,
         "effect": study.effect,
-        "retracted": snippet.retracted,
+        "retracted": study.retracted,
         "quote": study.stance.quote,
         "probability": round(study.stance.probability, DIGITS),
         "basis": study.stance.basis,
@@ -128,5 +128,5 @@ def _item(study: Study) -> str:
     named = f"PMID {reference.pmid}" if reference.pmid else reference.id
     source = markdown_link(named, reference.url)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    line = ": ".join(filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title))))
+    line = ": ".join(filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title and reference.noted_heading))))
     return f"- {notes}“{in_markdown(study.stance.quote)}” {line} ({source}). {in_markdown(stated_line(study))}"

@@ -191,14 +191,14 @@ def _lines(hit: Hit) -> list[Text]:
     """Return the title of a hit, and a line of what tells it from others of that title: PMID or id, place, source."""
     snippet = hit.snippet
     named = [_pmid(hit), Text(showable(snippet.location), "dim"), _source(snippet)]
-    title = Text.assemble(_warnings(snippet), showable(reference_of(snippet).heading))
+    title = Text.assemble(_warnings(snippet), showable(reference_of(snippet).noted_heading))
     return [title, Text(" · ", "dim").join(part for part in named if part)]
 
 
 def _cells(hit: Hit, target: set[str], cited: frozenset[int]) -> list[object]:
     """Return a hit as a row of text."""
     snippet, star = hit.snippet, "*" if hit.rank in cited else ""
-    title = f"{_warnings(snippet)}{', '.join(filter(None, (reference_of(snippet).heading, snippet.location)))}"
+    title = f"{_warnings(snippet)}{', '.join(filter(None, (reference_of(snippet).noted_heading, snippet.location)))}"
     sentence = best_sentence(snippet.content, target)
     return [f"{hit.rank}{star}", _pmid(hit), f"{hit.score:.3f}", title, _source(snippet), sentence]
 

@@ -84,7 +84,7 @@ def _study(study: Study) -> Text:
     marks = [(f"{note.upper()} ", "bold red") for note in reference.notes]
     lines = [Text.assemble(*marks, (showable(named), "dim"))]
     if reference.title:
-        lines.append(Text(showable(reference.title), "bold"))
+        lines.append(Text(showable(reference.noted_heading), "bold"))
     lines.append(Text(f"“{showable(study.stance.quote)}” {probability_line(study)}"))
     lines.append(Text(showable(stated_line(study)), "dim"))
     return Text("\n").join(lines)

@@ -1,16 +1,19 @@
-"""References beside papers: the record of a reference manager that is of a file's paper."""
+"""Records of one paper: that of a reference manager beside a file, and copies in exports of several databases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from biorag.corpus.readers import read_snippets, with_values
 from biorag.corpus.sources import Source
+from biorag.references.reference import Reference, reference_of, unmarked
 from biorag.types import Snippet
+from biorag.utils.text import squeezed
 
 LEAST_WORDS = 3  # of a title by which records are joined
 KEPT = 8  # sets of files whose records are kept
@@ -66,5 +69,37 @@ def record_keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[
 
 def title_key(title: str) -> str:
     """Return the letters and digits of a title, by which records are joined; "" for one of few words."""
-    words = re.findall(r"\w+", title.lower())
-    return "".join(words) if len(words) >= LEAST_WORDS else ""
+    return squeezed(unmarked(title)) if len(re.findall(r"\w+", title)) >= LEAST_WORDS else ""
+
+
+def paper_numbers(snippets: Sequence[Snippet]) -> list[int]:
+    """Return for each snippet the place of the first one that is of the same paper.
+
+    Those of one document, PMID or DOI are; and those of one title, unless they state another year or first author. Two
+    of PubMed's own records that share a title must state both.
+    """
+    records = [reference_of(snippet) for snippet in snippets]
+    keys = [{*record_keys(one.title, {"doi": one.doi}, one.pmid)} for one in records]
+    numbers = list(range(len(snippets)))
+    for first, other in combinations(numbers, 2):
+        shared = keys[first] & keys[other]
+        if snippets[first].document == snippets[other].document or (
+            any(not key.startswith("title ") for key in shared) or (shared and _agree(records[first], records[other]))
+        ):
+            joint = sorted((numbers[first], numbers[other]))
+            numbers = [joint[0] if number == joint[1] else number for number in numbers]
+    return numbers
+
+
+def _agree(own: Reference, other: Reference) -> bool:
+    """Return whether records of one title may be of one paper by their year, first author and PMID."""
+    names = [one.authors[0].family if one.authors else "" for one in (own, other)]
+    stated = [all(names), bool(own.year and other.year)]
+    differ = (stated[0] and not same_name(*names)) or (stated[1] and own.year != other.year)
+    return not differ and (all(stated) or not (own.pmid and other.pmid))
+
+
+def same_name(own: str, other: str) -> bool:
+    """Return whether two family names are the same but for accents, particles and a second name."""
+    parts = [set(filter(None, map(squeezed, re.split(r"[\s-]", name)))) for name in (own, other)]
+    return bool(parts[0] and parts[1] and (parts[0] <= parts[1] or parts[1] <= parts[0]))

@@ -14,7 +14,7 @@ from typing import Protocol
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import FoundFiles, Source
+from biorag.corpus.sources import FoundFiles, Source, by_kind
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
@@ -43,7 +43,8 @@ class IndexReport:
     """The report of an indexing run, as `biorag index --json` prints it.
 
     All but `snippets`, the size of the index in the end, count documents. An interrupted run may have left those of
-    `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind. Documents
+    `torn` half written. `files` counts by kind
+    those that were taken or `rejected` whole, and of folders those that were left. Documents
     of files that were `renamed` or moved are neither added nor deleted. `lacking` are papers that were read
     and have no authors or year. `vectors` counts snippets whose vectors were published, and that were encoded, where
     published ones are named. Documents of files that are `unreadable` now are kept.
@@ -285,7 +286,9 @@ class SurveyedCorpus:
             incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
         write_ledger(self.store.folder, self.sync.after())
-        files = {"taken": self.files.taken, "left": self.files.left}
+        rejected = {source for source in self.survey.unread if not self.sync.read.get(source)}
+        taken = by_kind(source for source in self.files.sources if source not in rejected)
+        files = {"taken": taken, "left": self.files.left} | ({"rejected": by_kind(rejected)} if rejected else {})
         renamed = min(report.added, report.deleted, self.sync.renamed)
         added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)
         report = replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)

@@ -41,10 +41,10 @@ _OTHER = (
     r"centuries|years?|months?|weeks?|days?|hours?|minutes?|mg|ml|kg|cm|mm|groups?|arms?|pairs?|articles|reports|"
     r"papers|reviews|schools|families|samples|times|percent|million|billion|consecutive\s+years"
 )
-_ADJECTIVES = rf"(?:(?!(?:{_OTHER}|{'|'.join(_WORDS)})\b)[A-Za-z][\w'’-]*,?\s+){{0,5}}?"
+_ADJECTIVES = rf"(?:(?!(?:{_OTHER}|{'|'.join(_WORDS)})\b)(?:type\s[12]|[A-Za-z][\w'’-]*),?\s+){{0,5}}?"
 _COUNTED = rf"{_NUMBER}\s+{_ADJECTIVES}{_PEOPLE}"
 _TAKEN_IN = (
-    r"enrol(?:l)?ed|recruited|included|randomi[sz]ed|randomly\s+(?:assigned|allocated)|assigned|allocated|studied|"
+    r"enrol(?:l)?ed|recruited|included|randomi[sz]ed|randomly\s+(?:assigned|allocated)|assigned|allocated|divided|studied|"
     r"analy[sz]ed|investigated|evaluated|examined|surveyed|interviewed|followed"
 )
 _DID = (
@@ -68,8 +68,9 @@ _PATTERNS = [
         rf"{_COUNTED}{_SAME_CLAUSE}\b{_DID}\b",
     )
 ]
+_VERB = re.compile(rf"\b(?:{_TAKEN_IN}|participated|took\s+part|completed|underwent|entered)\b", re.IGNORECASE)
 _BEFORE = re.compile(  # words that make a number a share, a rate, a limit or another study's
-    r"(?:\b(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|most|some|all|half|many|none|each|any|few)\s+(?:out\s+)?"
+    r"(?:\d\s+to\s+|\b(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|most|some|all|half|many|none|each|any|few)\s+(?:out\s+)?"
     r"of\s+(?:the\s+|these\s+|our\s+)?|\d\s*/\s*|\b(?:per|every|each|first|last|next|remaining|other|another|additional|"
     r"more\s+than|less\s+than|fewer\s+than|at\s+least|at\s+most|up\s+to|over|under|about|around|almost|nearly|"
     r"approximately|roughly|only\s+if|groups?\s+of|arms?\s+of|subset\s+of|subgroup\s+of|subsample\s+of|[<>≥≤~≈±]|in\s+(?:a|one))\s*)\Z",
@@ -78,14 +79,14 @@ _BEFORE = re.compile(  # words that make a number a share, a rate, a limit or an
 _ELSEWHERE = re.compile(
     r"\b(?:previous|earlier|prior|another|will|planned|plan|aims?|intend|would|required?|needed|power(?:ed)?|calculated|"
     r"screened|assessed\s+for\s+eligibility|approached|invited|eligible|not|n't|excluded|withdrew|died|survived|admitted|dropped|"
-    r"deaths|controls?|each\s+(?:group|arm)|per\s+(?:group|arm)|respectively|rats|mice)\b",
+    r"deaths|largest|controls?|each\s+(?:group|arm)|per\s+(?:group|arm)|respectively|rats|mice)\b",
     re.IGNORECASE,
 )
 # "120 patients to A and 118 to B": the first number is not all.
 _SECOND = re.compile(
-    r"\band\s+(?:the\s+(?:other|remaining)\s+)?(?:\d+|\w+-\w+)\s+"
-    r"(?:(?:were|was)\s+(?:randomly\s+)?(?:assigned|allocated|randomi[sz]ed)\s+to\b|"
-    r"(?:(?!were\b|was\b)\w+\s+){0,4}?(?:to|received|in|with|controls)\b)"
+    r"\band\s+(?:(?:the\s+(?:other|remaining)|another)\s+)?(?:\d+|\w+-\w+)\s+"
+    r"(?:(?:\w+\s+)?(?:were|was)\s+(?:randomly\s+)?(?:assigned|allocated|randomi[sz]ed)\s+to\b|"
+    r"(?:(?!were\b|was\b)\w+\s+){0,4}?(?:to|received|in|with|controls)\b)|\bwith\s+\d+\s+(?:[\w-]+\s+){0,4}?controls?\b"
 )
 _YEAR_BEFORE = re.compile(r"\b(?:in|since|from|until|till|by|during|before|after|and|to|between)\s+\Z", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[\"'(\[]?[A-Z0-9])")
@@ -137,36 +138,43 @@ def facts_of(snippet: Snippet, cited_by: int | None = None) -> Facts:
 
 
 def participants(abstract: str) -> Participants | None:
-    """Return the first number of participants that an abstract states; None where it states none.
+    """Return the number of participants that an abstract states; None where it states none, or several.
 
-    A share ("12 of 45 patients"), a rate, a limit ("more than 100 patients"), a plan, the number screened, and one of
-    two groups are not the number of participants.
+    Of several the largest counts, unless the same is said of another, as of two groups. A share ("12 of 45 patients"),
+    a rate, a limit ("more than 100 patients"), a plan, the number screened, and one of two groups are not the number.
     """
+    stated: dict[int, Participants] = {}
+    ways: dict[int, set[str]] = {}
     for sentence in _SENTENCE.split(abstract[:BEGINNING]):
         if any(character.isdigit() for character in sentence) or _has_number_word(sentence):
-            first = min(_candidates(sentence), default=None)
-            if first is not None:
-                return Participants(first[1], first[2])
-    return None
+            for _, number, quote, way in sorted(_candidates(sentence)):
+                stated.setdefault(number, Participants(number, quote))
+                ways.setdefault(number, set()).add(way)
+    largest = max(stated, default=0)
+    others = {way for number in ways if number != largest for way in ways[number]}
+    return stated[largest] if largest and ways[largest] - others else None
 
 
-def _candidates(sentence: str) -> Iterator[tuple[int, int, str]]:
-    """Yield position, number and words of each statement of participants in a sentence."""
+def _candidates(sentence: str) -> Iterator[tuple[int, int, str, str]]:
+    """Yield position, number and words of each statement of participants in a sentence, and how it says so."""
     for pattern in _PATTERNS:
         for match in pattern.finditer(sentence):
             start, value = match.start("number"), number_of(match["number"])
             if value and not _is_something_else(sentence, match, value):
-                yield start, value, " ".join(match[0].split())
+                verb = _VERB.search(match[0])
+                yield start, value, " ".join(match[0].split()), verb[0].lower() if verb else pattern.pattern
 
 
 def _is_something_else(sentence: str, match: re.Match[str], value: int) -> bool:
     start, end = match.start("number"), match.end()
     before, after = sentence[max(0, start - AROUND) : start], sentence[end : end + AROUND]
-    if _BEFORE.search(before) or _ELSEWHERE.search(match[0]) or _SECOND.search(after):
+    if _BEFORE.search(before) or _ELSEWHERE.search(match[0]):
+        return True
+    if _SECOND.search(after) or _SECOND.match(sentence, max(0, start - len("and "))):
         return True
     if match["number"].isdigit() and 1900 <= value <= 2099 and _YEAR_BEFORE.search(before):
         return True
-    clause = re.split(r",\s", before)[-1]
+    clause = re.split(r",\s", sentence[max(0, match.start() - AROUND) : match.start()])[-1]
     return bool(_ELSEWHERE.search(" ".join(clause.split()[-4:])) or _ELSEWHERE.search(" ".join(after.split()[:4])))
 
 

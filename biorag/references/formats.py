@@ -60,7 +60,7 @@ def _markdown_row(hit: Hit) -> str:
     known = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
     source = markdown_link(known or reference.id, reference.url)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    cells = (notes + in_markdown(reference.heading), in_markdown(authors(reference.authors)), reference.year)
+    cells = (notes + in_markdown(reference.noted_heading), in_markdown(authors(reference.authors)), reference.year)
     others = (in_markdown(reference.journal), in_markdown(", ".join(reference.types)))
     return f"| {' | '.join([str(hit.rank), source, *cells, *others])} |"
 

@@ -22,6 +22,10 @@ _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0
 NO_INITIALS = ("UK", "US", "USA", "EU", "UN", "AG", "SA", "II", "III")  # behind a group's name
 FIRST_WORDS, LONGEST_OPENING = 12, 400  # of a text without a title: words, and characters in which they stand
 MOST_INITIALS = 2  # as NLM's Citing Medicine has it
+_RETRACTED = re.compile(
+    r"\A\W*(?:retracted|withdrawn)(?:\s(?:article|paper|chapter))?\s*[:.\])–—-]\s*|\s*[\[(](?:retracted|withdrawn)[^()\[\]]{0,80}[)\]]\W*\Z",
+    re.IGNORECASE,
+)
 _PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
 # "Smith JA", "Eloubeidi M.A.", "de la Cruz J-P Jr": a person as MEDLINE, Embase and Scopus write one, without a comma.
@@ -127,6 +131,11 @@ class Reference:
         return self.title or self.opening or self.id
 
     @property
+    def noted_heading(self) -> str:
+        """The heading beside a note that the publication was retracted, which it does not repeat."""
+        return unmarked(self.heading) if self.retracted else self.heading
+
+    @property
     def key(self) -> str:
         """A key that no other reference has, in ASCII letters, digits and `_`; it stays as the record grows.
 
@@ -223,6 +232,11 @@ def references_of(hits: Iterable[Hit]) -> list[Reference]:
         reference = reference_of(hit.snippet)
         references.setdefault(reference.key, reference)
     return list(references.values())
+
+
+def unmarked(title: str) -> str:
+    """Return a title without tags, and without what says that its paper was retracted: few references repeat them."""
+    return _RETRACTED.sub("", re.sub(r"</?\w{1,9}>", "", title)) or title
 
 
 def has_concern(snippet: Snippet) -> bool:

@@ -118,7 +118,10 @@ class _Parser:
         if op not in ("=", CONTAINS) and (isinstance(value, bool) or not isinstance(value, int | float)):
             advice = ': join conditions by "and"' if str(value).endswith((",", ";")) else ""
             raise UsageError(f"filter {self._text!r} compares {field!r} with {value!r}, which is not a number{advice}")
-        return FieldFilter(field, op, value, bool(match["not"]))
+        is_negated = bool(match["not"])
+        if value is False:  # a record that does not say yes says no
+            return FieldFilter(field, op, True, not is_negated)
+        return FieldFilter(field, op, value, is_negated)
 
 
 def _advice(rest: str, otherwise: str) -> str:

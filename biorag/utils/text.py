@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from functools import lru_cache
 
 from biorag.utils.secrets import DATA, redacted
 
@@ -67,6 +68,13 @@ def showable_json(text: str) -> str:
 def cut(text: str, most: int) -> str:
     """Return a text, or so many of its characters and an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+@lru_cache(4096)
+def squeezed(text: str) -> str:
+    """Return a text's letters and digits, in small letters without accents, by which titles and names are compared."""
+    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss").replace("ø", "o").replace("Ø", "o"))
+    return re.sub(r"[\W_]", "", plain.lower())
 
 
 def plain_form(text: str) -> str:

@@ -30,6 +30,10 @@ HOSTILE = (
         ("Relapse fell from 12 or 14 patients; 49% vs 32% responded.", "49% vs 32%"),
         ("Of 15.5 vs. 9.5 points nothing is said.", None),
         ("RRR=8.213; 95% CI=1.04, 64.75", "8.213; 95% CI=1.04, 64.75"),
+        ("The odds ratio (95% CI) of being concerned was 2.03 (1.24-3.31).", None),
+        ("It fell (relative risk ratio [95% CI] = 0.51 [0.34, 0.75]; p < 0.001).", "p < 0.001"),
+        ("Those whose HbA1c was between 7% and 10% took part.", None),
+        ("It was 93.6% ([1,921/2,052] 95% CI 92.6, 94.7).", None),
         ("", None),
     ],
 )
@@ -70,6 +74,28 @@ def test_studies_are_in_the_order_of_their_best_rank_and_each_stands_once():
     parts = joined(hits(a, b, c, a, same), 10)
     assert [[one.id for one in snippets] for snippets in parts] == [["a"], ["b", "b-copy"], ["c"]]
     assert len(joined(hits(a, b, c), 2)) == 2
+
+
+def test_copies_of_one_study_are_counted_once_and_shown_by_the_richest_record():
+    text = {"title": "Zinc lozenges and the common cold", "content": "Zinc shortened colds."}
+    of_ris = {"year": 2019, "authors": ["Doe, J"], "journal": "LANCET"}
+    snippets = [
+        Snippet("a.ris#record=2", **text, metadata=of_ris),
+        Snippet("10.5/z", **text, metadata={**of_ris, "doi": "10.5/Z", "retracted": True}),
+        Snippet("7", **text, pmid=7, metadata={"doi": "10.5/z", "type": ["Randomized Controlled Trial"], "year": 2019}),
+        Snippet("b.ris#record=1", **text, metadata={**of_ris, "year": 2009}),
+    ]
+    verdicts = {one.id: (YES, 0.99 - 0.1 * n) for n, one in enumerate(snippets)}
+    other, trial = weigh("x", hits(*snippets), judge_of(verdicts)).supporting
+    assert (other.snippet.id, other.retracted) == ("b.ris#record=1", False)
+    assert (trial.snippet.id, trial.reference.types, trial.retracted) == ("7", ("Randomized Controlled Trial",), True)
+
+
+def test_those_not_sure_stand_in_the_order_of_the_search():
+    verdicts = {"far": (UNSURE, 0.9), "near": (UNSURE, 0.4), "gone": (UNSURE, 0.5)}
+    snippets = [study("gone", retracted=True), study("near"), study("far")]
+    weighed = weigh("x", hits(*snippets), judge_of(verdicts))
+    assert [one.snippet.id for one in weighed.unsure] == ["near", "far", "gone"]
 
 
 def test_studies_of_a_question_are_those_whose_best_sentence_comes_nearly_as_near_as_the_nearest():

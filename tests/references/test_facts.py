@@ -25,6 +25,12 @@ STATED = [
     ("We studied 18 insulin-dependent diabetic patients.", 18),
     ("Of 1,200 patients screened, 640 patients were randomized.", 640),
     ("METHODS: We conducted a double-blind trial in 48 adults with mild asthma.", 48),
+    (
+        "PATIENTS: Sixty type 2 diabetic patients. "
+        "Thirty patients were assigned to A, and 30 patients were assigned to B.",
+        60,
+    ),
+    ("All 784 subjects were divided into three groups. 12 subjects completed a questionnaire.", 784),
 ]
 NOT_STATED = [
     "Severe bleeding occurred in 12 of 45 patients.",
@@ -48,6 +54,12 @@ NOT_STATED = [
     "",
     "One of these patients was randomized.",
     "Of 967 children admitted, 55 were included.",
+    "RESULTS: 197 women were randomized to the epidural group. 198 women were randomized to the other group.",
+    "Twenty patients were assigned to placebo and another 20 patients were assigned to receive it.",
+    "The sample size of the five studies ranged from 41 to 1,099 patients who were included.",
+    "The largest study population of 1099 patients was from China.",
+    "13 patients with early disease were investigated, along with 13 age-matched healthy control subjects.",
+    "The study will include a total of 82 patients.",
 ]
 
 

@@ -155,6 +155,11 @@ def test_any_text_is_conditions_or_a_usage_error(text):
             float(condition.value)  # what the stores do with it
 
 
+def test_a_field_that_is_absent_counts_as_false():
+    assert parse_filter("retracted=false") == parse_filter("not retracted")
+    assert parse_filter("not retracted:False") == parse_filter("retracted")
+
+
 @st.composite
 def written(draw):
     """A condition with one way of writing it."""
@@ -166,7 +171,9 @@ def written(draw):
     value = draw(values)
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     negated, space = draw(st.booleans()), draw(st.sampled_from(["", " "]))
-    return FieldFilter(field, op, value, negated), f"{'not ' * negated}{field}{space}{op}{space}{shown}"
+    text = f"{'not ' * negated}{field}{space}{op}{space}{shown}"
+    # False holds where a record states nothing, too: it is "not true".
+    return FieldFilter(field, op, True, not negated) if value is False else FieldFilter(field, op, value, negated), text
 
 
 def grouped(parts):

@@ -135,11 +135,12 @@ def _print(report: CheckReport) -> None:
     for title, level, findings in sections(report):
         show.out.print(Text(f"\n{title} ({len(findings)})", style=STYLES[level]))
         for finding in findings:
-            if level == "note":
-                show.out.print(Text(showable(f"[{finding.reference.key}] {finding.sentence} ({finding.place})")))
-                continue
-            show.out.print(Text(f"• {showable(finding.message)}"))
+            is_note = level == "note"
+            said = f"[{finding.reference.key}] {finding.sentence} ({finding.place})" if is_note else finding.message
+            show.out.print(Text(f"• {showable(said)}"))
             for label, text in parts(finding):
+                if is_note and label in ("Reference", "Sentence"):
+                    continue
                 show.out.print(Text.assemble((f"  {label}: ", "dim"), showable(text)))
     for note in notes(report):
         show.err.print(f"note: {note}", soft_wrap=True)

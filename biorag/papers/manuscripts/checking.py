@@ -13,6 +13,7 @@ from typing import Any
 
 from biorag.api.session import Session
 from biorag.corpus.enriching import Find
+from biorag.corpus.sentences import best_sentence, terms
 from biorag.errors import OfflineError, ServiceError
 from biorag.papers.manuscripts.manuscript import CitingSentence, ListedReference, Manuscript
 from biorag.papers.manuscripts.matching import Difference, Match, asked, matched
@@ -110,6 +111,12 @@ class CheckReport:
     counts: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
+    @property
+    def uncited(self) -> list[ListedReference]:
+        """The references that the manuscript itself lists and no sentence cites."""
+        cited = {claim.key for sentence in self.manuscript.sentences for claim in sentence.claims}
+        return [one for one in self.manuscript.references if one.paragraph and one.key not in cited]
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag check --json` prints."""
         sentences = self.manuscript.sentences
@@ -126,6 +133,7 @@ class CheckReport:
                 for one in sentences
                 for mark in one.unlisted
             ],
+            "uncited": [{"key": one.key, "reference": one.text, "place": one.place} for one in self.uncited],
             "notes": list(self.notes),
         }
 
@@ -175,7 +183,7 @@ def checked(
             else:
                 stance, snippet = max(zip(judge(claim, evidence), evidence, strict=True), key=_strength)
                 counts["supported"] += stance.verdict is Verdict.SUPPORTED
-                of_claim = _of_claim(match.reference, stance, snippet)
+                of_claim = _of_claim(match.reference, claim, stance, snippet)
                 findings += [replace(finding, citing=sentence, claim=claim) for finding in of_claim]
             advance(1)
     by_kind = {kind: [finding for finding in findings if finding.kind is kind] for kind in (*FindingKind, None)}
@@ -226,8 +234,8 @@ def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
     return order.index(judged[0].verdict), judged[0].probability
 
 
-def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> Iterator[Finding]:
-    """Yield what the evidence says against a claim, or that it does not decide it."""
+def _of_claim(reference: ListedReference, claim: str, stance: Stance, record: Snippet) -> Iterator[Finding]:
+    """Yield what the evidence says against a claim, or that it does not decide it, with the nearest sentence."""
     if stance.verdict is Verdict.CONTRADICTED:
         yield Finding(
             FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
@@ -236,6 +244,8 @@ def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> It
         message = "the cited abstract does not say so"
         yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)
     elif stance.verdict is not Verdict.SUPPORTED:
+        nearest = stance.quote or best_sentence(record.content, terms(claim))
+        stance = replace(stance, quote=nearest)
         yield Finding(None, reference, "not sure whether the cited paper says so", stance=stance, record=record)
 
 

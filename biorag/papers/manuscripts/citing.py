@@ -21,9 +21,9 @@ from biorag.papers.manuscripts.manuscript import (
     ListedReference,
     Paragraph,
     bare,
-    squeezed,
 )
 from biorag.references.reference import Genre, Reference
+from biorag.utils.text import squeezed
 
 MOST_BEYOND = 10  # by which a number in round brackets that is a mark may be beyond the list
 MOST_IN_RANGE = 100  # references that "[1-9]" may stand for

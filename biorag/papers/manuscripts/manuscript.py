@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
-from unicodedata import normalize
 
 from biorag.references.reference import Reference
 
@@ -17,12 +14,6 @@ OPEN, CLOSE = "\ue000", "\ue001"
 def bare(text: str) -> str:
     """Return a text on one line, without the signs that stand around marks."""
     return " ".join(text.replace(OPEN, "").replace(CLOSE, "").split())
-
-
-@lru_cache(4096)
-def squeezed(text: str) -> str:
-    """Return a text's letters and digits, in small letters without accents, by which titles and names are compared."""
-    return re.sub(r"[\W_]", "", normalize("NFKD", text.replace("ß", "ss").replace("ø", "o").replace("Ø", "o")).lower())
 
 
 @dataclass(frozen=True, slots=True)

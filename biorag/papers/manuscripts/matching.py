@@ -17,13 +17,15 @@ from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from biorag.corpus.enriching import Find
+from biorag.corpus.joining import same_name
 from biorag.indexes.reading import snippets_where
 from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
-from biorag.papers.manuscripts.manuscript import ListedReference, squeezed
-from biorag.references.reference import Reference, reference_of
+from biorag.papers.manuscripts.manuscript import ListedReference
+from biorag.references.reference import Reference, reference_of, unmarked
 from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
 from biorag.utils.progress import batched
+from biorag.utils.text import squeezed
 
 CANDIDATES = 10  # records found by the words of a reference, among which its title is looked for
 AT_ONCE = 64  # searches
@@ -35,10 +37,6 @@ _SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la
 # Issues and pages, among which a volume is not looked for.
 _NO_VOLUME = re.compile(
     r"\([^()]{0,60}\)|\bnos?\.?\s?\d+|(?::|\bpp?\.)\s?\w{1,8}|\w{1,8}\s?[-–—]+\s?\w{1,8}", re.IGNORECASE
-)
-_RETRACTED = re.compile(
-    r"\A\W*(?:retracted|withdrawn)(?:\s(?:article|paper|chapter))?\s*[:.\])–—-]\s*|\s*[\[(](?:retracted|withdrawn)[^()\[\]]{0,80}[)\]]\W*\Z",
-    re.IGNORECASE,
 )
 _FIRST_PAGE = re.compile(r"[A-Za-z]{0,8}\d+")
 _GREEK = str.maketrans(
@@ -241,15 +239,10 @@ def _plain_title(text: str) -> str:
     return squeezed(text.lower().translate(_GREEK))
 
 
-def _unmarked(title: str) -> str:
-    """Return a title without tags, and without what says that its paper was retracted: few references repeat them."""
-    return _RETRACTED.sub("", re.sub(r"</?\w{1,9}>", "", title)) or title
-
-
 def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
     """Return where a reference has a record's title: its letters in one piece, else the words that come nearest."""
-    record = replace(record, title=_unmarked(record.title))
-    own, wanted = _plain_title(_unmarked(reference.read.title)), _plain_title(record.title)
+    record = replace(record, title=unmarked(record.title))
+    own, wanted = _plain_title(unmarked(reference.read.title)), _plain_title(record.title)
     text = "" if reference.is_record else without_numbers(reference.text)
     begins = len(own) >= LEAST_LETTERS and wanted.startswith(own)  # a subtitle may be left out
     likeness = 1.0 if wanted and (wanted == own or begins) else 0.0
@@ -360,7 +353,7 @@ def _compared_names(reference: ListedReference, record: Reference, titled: Title
     read = reference.read
     if reference.text != reference.key and titled.title:
         is_same = titled.likeness == 1 or (
-            titled.likeness >= SAME and _same_words(titled.title, _unmarked(record.title))
+            titled.likeness >= SAME and _same_words(titled.title, unmarked(record.title))
         )
         yield "title", titled.title, record.title, is_same
     if record.authors and not record.authors[0].group:
@@ -369,7 +362,7 @@ def _compared_names(reference: ListedReference, record: Reference, titled: Title
         first, *_ = re.split(r"[,;&]|\b(?:and|et\sal)\b|\d", titled.before[:200])
         words = re.findall(r"[^\W\d_]+", first)
         names = {squeezed("".join(words[n:end])) for n in range(len(words)) for end in range(n + 1, len(words) + 1)}
-        agrees = squeezed(family) in names or _same_name(own or " ".join(words), family)
+        agrees = squeezed(family) in names or same_name(own or " ".join(words), family)
         is_stated = reference.is_record or (words and not is_group)
         yield "first author", (own or " ".join(words)) if is_stated else "", family, agrees
     yield "PMID", str(read.pmid or ""), str(record.pmid or ""), read.pmid == record.pmid
@@ -397,12 +390,6 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
 def _is_journal(name: str, record: Reference) -> bool:
     """Return whether a name may be of a record's journal."""
     return any(same_journal(name, one) for one in (record.journal, record.abbreviation) if one)
-
-
-def _same_name(own: str, other: str) -> bool:
-    """Return whether two family names are the same but for accents, particles and a second name."""
-    parts = [set(filter(None, map(squeezed, re.split(r"[\s-]", name)))) for name in (own, other)]
-    return bool(parts[0] and parts[1] and (parts[0] <= parts[1] or parts[1] <= parts[0]))
 
 
 def same_journal(own: str, other: str) -> bool:

@@ -30,7 +30,7 @@ CAUTION = (
     "hand and may be wrong."
 )
 LEVELS = {FindingKind.WRONG_METADATA: "warning", FindingKind.UNSUPPORTED: "warning"}
-NOT_SURE = "Not sure"
+NOT_SURE, UNLISTED, UNCITED = "Not sure", "is in no list of references", "is listed and never cited"
 AUTHOR, INITIALS = "biorag", "br"  # of comments
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
@@ -98,7 +98,8 @@ def notes(report: CheckReport) -> Iterator[str]:
     """Yield what a report says besides findings."""
     yield from report.notes
     for sentence in report.manuscript.sentences:
-        yield from (f"{mark} is in no list of references ({sentence.paragraph.place})" for mark in sentence.unlisted)
+        yield from (f"{mark} {UNLISTED} ({sentence.paragraph.place})" for mark in sentence.unlisted)
+    yield from (f"reference {one.key} {UNCITED} ({one.place})" for one in report.uncited)
 
 
 def as_html(report: CheckReport) -> str:
@@ -164,18 +165,24 @@ def checked_files(
 
 
 def commented(report: CheckReport) -> bytes:
-    """Return the manuscript's file with a comment for each sentence or reference that something was found of.
+    """Return the manuscript's file with a comment for each sentence or reference of which a report says something.
 
     Raises `DamagedSourceError` if it cannot be read.
     """
-    by_span: dict[tuple[int, int, int], list[Finding]] = {}
-    for finding in report.findings:
-        by_span.setdefault(finding.span, []).append(finding)
+    by_span: dict[tuple[int, int, int], list[str]] = {}
+    for finding in (*report.findings, *report.not_sure):
+        by_span.setdefault(finding.span, []).append(_comment(finding))
+    for sentence in report.manuscript.sentences:
+        unlisted = [f"{mark} {UNLISTED}." for mark in sentence.unlisted]
+        by_span.setdefault((sentence.paragraph.number, *sentence.span), []).extend(unlisted)
+    for one in report.uncited:
+        by_span.setdefault((one.paragraph, 0, 0), []).append(f"Reference {one.key} {UNCITED}.")
+    by_span = {span: comments for span, comments in by_span.items() if comments}
     path = Path(report.manuscript.file)
     return of_word(Source(str(path), path), lambda document: _with_comments(document, by_span))
 
 
-def _with_comments(document: Any, by_span: Mapping[tuple[int, int, int], Sequence[Finding]]) -> bytes:
+def _with_comments(document: Any, by_span: Mapping[tuple[int, int, int], Sequence[str]]) -> bytes:
     from docx.text.paragraph import Paragraph
     from docx.text.run import Run
 
@@ -184,12 +191,12 @@ def _with_comments(document: Any, by_span: Mapping[tuple[int, int, int], Sequenc
     paragraphs = dict(enumerate(word_paragraphs(document), 1))
     if any(not _runs(paragraphs[number].runs, *span) for number, *span in by_span if number in paragraphs):
         paragraphs = dict(enumerate(word_paragraphs(document, word_notes(document)[0]), 1))
-    for (number, *span), findings in sorted(by_span.items()):
+    for (number, *span), comments in sorted(by_span.items()):
         paragraph = paragraphs.get(number)
         runs = _runs(paragraph.runs, *span) if paragraph else []
         if paragraph and runs:
             ends = [Run(run, Paragraph(paragraph.element, document)) for run in (runs[0], runs[-1])]
-            document.add_comment(ends, "\n".join(map(_comment, findings)), AUTHOR, INITIALS)
+            document.add_comment(ends, "\n".join(comments), AUTHOR, INITIALS)
     document.core_properties.last_modified_by = AUTHOR  # until somebody edits it
     stream = io.BytesIO()
     document.save(stream)
@@ -211,6 +218,6 @@ def _runs(runs: Iterable[tuple[Any, int, int]], start: int, end: int) -> list[An
 
 
 def _comment(finding: Finding) -> str:
-    label = finding.kind.shown if finding.kind else ""
     details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
-    return "\n".join([f"{label}: {finding.message}.", *details])
+    label = f"{finding.kind.shown}: {finding.message}" if finding.kind else finding.message.capitalize()
+    return "\n".join([f"{label}.", *details])

@@ -169,6 +169,7 @@ def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     assert (
         shown.stdout.index("Retracted (1)") < shown.stdout.index("Not found (1)") < shown.stdout.index("Not sure (1)")
     )
+    assert f"• [3] {SENTENCES[2]} (paragraph 1)\n  The paper: “{RECORDS[2][1]}” (PMID 13)" in shown.stdout
     clean = tmp_path / "clean.md"
     clean.write_text(f"{SENTENCES[0]}\n\n# References\n\n1. {LISTED[0]}\n")
     assert done(invoke("check", clean, "--json", "--fail-unsupported", home=home))["findings"] == []
@@ -199,6 +200,21 @@ def test_comments_stand_at_the_sentences_of_a_copy(home, tmp_path):
     comments = [(comment.author, comment.text.partition(":")[0]) for comment in copy.comments]
     assert comments == [("biorag", "Retracted"), ("biorag", "Wrong identifier"), ("biorag", "Not found")]
     assert [p.text for p in copy.paragraphs] == [p.text for p in Document(file).paragraphs]
+
+
+def test_comments_tell_what_is_not_sure_not_listed_and_not_cited(home, tmp_path):
+    file = write_docx(tmp_path / "paper.docx", [SENTENCES[0], "Bananas ripen in the dark of night [9]."])
+    report = done(invoke("check", file, "--json", "--commented", tmp_path / "copy.docx", home=home))
+    assert [one["key"] for one in report["uncited"]] == ["2", "3", "4"]
+    comments = [comment.text for comment in Document(tmp_path / "copy.docx").comments]
+    assert "[9] is in no list of references." in comments
+    assert [text.splitlines()[-1] for text in comments[-3:]] == [
+        f"Reference {n} is listed and never cited." for n in (2, 3, 4)
+    ]
+    sure = write_docx(tmp_path / "sure.docx", SENTENCES[2:3])
+    succeeded(invoke("check", sure, "--commented", tmp_path / "copy.docx", home=home))
+    first = next(iter(Document(tmp_path / "copy.docx").comments)).text
+    assert first.endswith(f"The paper: “{RECORDS[2][1]}” (PMID 13)") and "Not sure whether the cited paper" in first
 
 
 def test_a_named_service_is_asked_for_what_the_index_lacks(home, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 from biorag.papers.manuscripts import citing
 from biorag.papers.manuscripts.citing import Register, citing_sentences
 from biorag.papers.manuscripts.listing import items
-from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, Paragraph, squeezed
+from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, Paragraph
+from biorag.utils.text import squeezed
 
 LISTED = [
     Paragraph(f"{n}. {name} A. Title number {n}. Lancet. {2010 + n};1:2.", n, "")
