@@ -133,14 +133,11 @@ def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) ->
     snippets = [snippet for parts in studies for snippet in parts]
     stances = iter(judge(claim, snippets))
     judged = [_of_study([Study(snippet, next(stances), _richest(parts)) for snippet in parts]) for parts in studies]
-    supporting, opposing, unsure = ([one for one in judged if one.stance.verdict is verdict] for verdict in COLUMNS)
-    supporting.sort(key=_order)
-    opposing.sort(key=_order)
-    unsure.sort(
-        key=lambda one: one.retracted
-    )  # they stay in the order of the search: a leaning says little of nearness
+    supporting, opposing, unsure = (
+        tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order)) for verdict in COLUMNS
+    )
     silent = sum(one.stance.verdict not in COLUMNS for one in judged)
-    return Weighing(claim, tuple(supporting), tuple(opposing), tuple(unsure), silent)
+    return Weighing(claim, supporting, opposing, unsure, silent)
 
 
 def found(question: str, hits: Sequence[Hit], scored: ScoredSentences, margin: float) -> Weighing:
@@ -229,7 +226,8 @@ def _of_study(parts: Sequence[Study]) -> Study:
 
 
 def _order(study: Study) -> tuple[bool, float]:
-    return study.retracted, -study.stance.probability
+    """Retracted studies are last; a leaning does not count, so that those not sure keep the order of the search."""
+    return study.retracted, 0.0 if study.stance.verdict is Verdict.UNSURE else -study.stance.probability
 
 
 def effect_of(sentence: str) -> str | None:

@@ -128,5 +128,7 @@ def _item(study: Study) -> str:
     named = f"PMID {reference.pmid}" if reference.pmid else reference.id
     source = markdown_link(named, reference.url)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    line = ": ".join(filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title and reference.noted_heading))))
+    line = ": ".join(
+        filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title and reference.noted_heading)))
+    )
     return f"- {notes}“{in_markdown(study.stance.quote)}” {line} ({source}). {in_markdown(stated_line(study))}"

@@ -162,12 +162,12 @@ def survey(
                 skipped[source] = known
                 # Its faults are reported again.
                 deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
-                is_unread = _holds_nothing(known)
             else:
                 changes = reported(read_changes(source, rejects, split.check), on_progress)
                 records.append(tally.counted(record, changes, rejects))
-                is_unread = _holds_nothing(records[-1]) or bool(rejects and len(rejects.damaged) > damaged)
-            unread.update([source] if is_unread else [])
+                unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
+            last = skipped.get(source) or records[-1]
+            unread.update([source] if last.rejected and not last.snippets + last.deletions else [])
     if sources and (not (tally.ids or skipped) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
@@ -190,10 +190,6 @@ def survey(
         ids=np.array(tally.ids, np.uint64),
         seconds=time.perf_counter() - started,
     )
-
-
-def _holds_nothing(record: SourceRecord) -> bool:
-    return bool(record.rejected) and not record.snippets + record.deletions
 
 
 def _nothing_read(sources: Sequence[Source], rejects: RejectsFile | None) -> str:

@@ -146,10 +146,9 @@ def participants(abstract: str) -> Participants | None:
     stated: dict[int, Participants] = {}
     ways: dict[int, set[str]] = {}
     for sentence in _SENTENCE.split(abstract[:BEGINNING]):
-        if any(character.isdigit() for character in sentence) or _has_number_word(sentence):
-            for _, number, quote, way in sorted(_candidates(sentence)):
-                stated.setdefault(number, Participants(number, quote))
-                ways.setdefault(number, set()).add(way)
+        for _, number, quote, way in sorted(_candidates(sentence)):
+            stated.setdefault(number, Participants(number, quote))
+            ways.setdefault(number, set()).add(way)
     largest = max(stated, default=0)
     others = {way for number in ways if number != largest for way in ways[number]}
     return stated[largest] if largest and ways[largest] - others else None
@@ -176,10 +175,6 @@ def _is_something_else(sentence: str, match: re.Match[str], value: int) -> bool:
         return True
     clause = re.split(r",\s", sentence[max(0, match.start() - AROUND) : match.start()])[-1]
     return bool(_ELSEWHERE.search(" ".join(clause.split()[-4:])) or _ELSEWHERE.search(" ".join(after.split()[:4])))
-
-
-def _has_number_word(sentence: str) -> bool:
-    return re.search(rf"\b(?:{'|'.join(_WORDS)}|hundred|thousand)\b", sentence, re.IGNORECASE) is not None
 
 
 def number_of(text: str) -> int:

@@ -123,7 +123,8 @@ def test_all_kinds_are_indexed_and_a_search_says_page_and_section(tmp_path, tiny
     ended = invoke("index", folder, *chosen, "--json", home=tmp_path / "home")
     report = done(ended)
     assert (report["snippets"], report["rejected"]) == (20, 1), "the scan"
-    assert report["files"]["taken"]["PDF"] == 2 and report["files"]["left"] == {}
+    assert report["files"]["taken"]["PDF"] == 1 and report["files"]["left"] == {}
+    assert report["files"]["rejected"] == {"PDF": 1}
     assert (
         "took 1 CSL-JSON, 2 CSV or TSV, 1 EPUB, 1 MEDLINE" in ended.stderr
         and "columns id=PMID, title=Title" in ended.stderr
