@@ -169,15 +169,13 @@ def commented(report: CheckReport) -> bytes:
 
     Raises `DamagedSourceError` if it cannot be read.
     """
-    by_span: dict[tuple[int, int, int], list[str]] = {}
-    for finding in (*report.findings, *report.not_sure):
-        by_span.setdefault(finding.span, []).append(_comment(finding))
+    said = [(one.span, _comment(one)) for one in (*report.findings, *report.not_sure)]
     for sentence in report.manuscript.sentences:
-        unlisted = [f"{mark} {UNLISTED}." for mark in sentence.unlisted]
-        by_span.setdefault((sentence.paragraph.number, *sentence.span), []).extend(unlisted)
-    for one in report.uncited:
-        by_span.setdefault((one.paragraph, 0, 0), []).append(f"Reference {one.key} {UNCITED}.")
-    by_span = {span: comments for span, comments in by_span.items() if comments}
+        said += [((sentence.paragraph.number, *sentence.span), f"{mark} {UNLISTED}.") for mark in sentence.unlisted]
+    said += [((one.paragraph, 0, 0), f"Reference {one.key} {UNCITED}.") for one in report.uncited]
+    by_span: dict[tuple[int, int, int], list[str]] = {}
+    for span, comment in said:
+        by_span.setdefault(span, []).append(comment)
     path = Path(report.manuscript.file)
     return of_word(Source(str(path), path), lambda document: _with_comments(document, by_span))
 
