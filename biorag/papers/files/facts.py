@@ -12,7 +12,7 @@ from html import unescape
 from itertools import pairwise
 from typing import Any
 
-from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line
+from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line, is_prose
 from biorag.references.reference import Author
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
@@ -42,7 +42,6 @@ _YEARS = tuple(
         rf"\b(?:published(?: online)?|available online|posted):?[^.\n]{{0,24}}?{_YEAR}",
         rf"\b{_YEAR}\s*;\s*[0-9]+\s*(?:\([^)]+\))?\s*:",
         rf"\baccepted:?[^.\n]{{0,24}}?{_YEAR}",
-        rf"\({_YEAR}\)",
     )
 )
 _CITE = re.compile(
@@ -145,9 +144,8 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     known = " ".join(metadata.get("journal", "").split()) if re.search(r"\w{2}", metadata.get("journal", "")) else ""
     title, above, after = _titled(front, known or _place(places, "")[0] or _masthead(mastheads))
     own = printable(metadata.get("title", ""))
-    goes_on = (
-        _plain(title).startswith(_plain(own)) and title[len(own) : len(own) + 1] != "."
-    )  # with a subtitle, no text
+    # With a subtitle, no text.
+    goes_on = _plain(title).startswith(_plain(own)) and title[len(own) : len(own) + 1] != "."
     if own and not goes_on and (not title or _said(own, _text(front))):
         ends = [n for n, line in enumerate(front, 1) if _HAS_WORD.search(line.text) and _said(line.text, own, 1.0)]
         title, after = own, front[ends[-1] :] if ends else after
@@ -155,12 +153,13 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     published = year_in(metadata.get("published", ""))
     if published and abs(int(numbers.get("year", published)) - published) > 1:
         numbers = {"year": str(published)}
+    dated = [line for line in lines if not _said(line, title, 1.0)]
     cited = opening[: 2 * FRONT]
     authors = _authors(after, cited) or _authors(above, cited)
     return {
         "title": title,
         "authors": _agreed(own_authors(metadata.get("author", ""), cited), authors, opening),
-        "year": int(numbers.get("year") or published or 0) or _year(metadata, opening),
+        "year": int(numbers.get("year") or published or 0) or _year(metadata, dated),
         "journal": _expanded(known or journal or _masthead(mastheads), (*places, *mastheads)),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
@@ -324,11 +323,12 @@ def _doi(metadata: Mapping[str, str], opening: str) -> str:
     return f"10.48550/arXiv.{arxiv}" if arxiv else ""
 
 
-def _year(metadata: Mapping[str, str], opening: str) -> int | None:
-    """Return the year in which a paper was published, as far as it is printed; the file's making tells nothing."""
+def _year(metadata: Mapping[str, str], lines: Sequence[str]) -> int | None:
+    """Return the year in which a paper was published, as far as lines that are no prose print it."""
+    opening, brief = "\n".join(lines), [line for line in lines if not is_prose(line)]
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
-    heads = [_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line)]
+    heads = [_found(_LONE_YEAR, line) for line in (texts[0], *brief) if not _MONTHS.search(line)]
     pages = {head for head in filter(None, heads) if len({str(int(head) + n) for n in (-2, -1, 1, 2)} & set(heads)) > 1}
     year = next(years, "") or next((head for head in heads if head and head not in pages), "")
     return int(year) if year else None

@@ -48,7 +48,8 @@ def read_pages(source: Source) -> Iterator[tuple[int, PaperPart]]:
     layout = laid_out(pdf.lines)
     facts = facts_of(pdf.metadata, layout.front, layout.notices)
     # The facts of a record beside the file come first, then what the file says of itself.
-    title, facts, _ = joined(source, plain(facts.pop("title"))[:LONGEST_TITLE], facts)
+    title = plain(facts.pop("title").replace("- ", "-\n"), layout.words)
+    title, facts, _ = joined(source, title[:LONGEST_TITLE], facts)
     faults = pdf.faults or ({} if any(layout.texts) or len(pdf.lines) < pdf.pages else {1: NO_TEXT})
     for number, text in enumerate(layout.texts, 1):
         if text or number in faults:

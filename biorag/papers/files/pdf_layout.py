@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import NamedTuple
 
+from biorag.answering.guards.words import rarity, stems
 from biorag.corpus.sentences import sentence_starts
 from biorag.papers.files.headings import LIST_HEADING
 from biorag.utils.text import whole
@@ -24,6 +25,9 @@ OTHER_SIZE = 0.4  # points by which letters are of another size
 GAP = 1.5  # distances of lines that part a paragraph from the next
 MOST_NOTICE = 12  # lines that continue a notice in small print
 TITLE_SIZE = 1.2  # of the size of most letters, at least
+PROSE_WORDS, MOST_PROSE_LINES = 18, 8  # by which a paragraph is told from names and addresses
+SMALL_WORDS, FEWEST_WORDS = 0.6, 4  # of the words of prose, at least, begin with small letters; of a line of it
+FULL = 0.8  # of the longest lines of a paragraph, at least, has one that the next one continues
 COVER = 25  # lines of a page before a paper, at most
 EARLY = 0.4  # of a paper, where a heading of references may be one of a table of contents
 LONGEST_MOVED = 1000  # characters of a sentence that move to the page where it begins
@@ -87,7 +91,6 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"^[1-9](?:\.[1-9])+\.?\s+[A-Z][^.]{2,}$")
-_VERB = re.compile(r"\b(?:was|were|is|are|has|have|had|been|be|we|that|which|by|not|can|may|did|does)\b", re.IGNORECASE)
 _AFTER = re.compile(
     r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
 )
@@ -102,9 +105,10 @@ _COMBINING = dict(zip(_ACCENTS, "\u0308\u0301\u0300\u0302\u0303\u030c\u0327\u030
 _BEARERS = dict(zip(_ACCENTS, ("aoueiy", "aeiouy", "aeiou", "aeiou", "nao", "scrze", "c", "a", "aeiou"), strict=True))
 _ACCENT = re.compile(rf"([^\W\d_]?)( ?)([{_ACCENTS}])( ?)([^\W\d_]?)")
 _AFTER_LETTER = re.compile(rf"[a-zı][{_ACCENTS}][a-z]")
-# A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
-_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")
-_UNSEEN = re.compile("[\0\u00ad]")
+# A word that was broken at the end of a line, or has its hyphen there; what follows of it.
+_BROKEN = re.compile(r"(?<![\w-])([\w-]*[a-z])[-\u2010][^\S\n]*+\n\s*+(?=([a-z]+(?:-[a-z]+)*))")
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_UNSEEN = re.compile(r"\0|\u00ad(?:[^\S\n]*+\n\s*+(?=[a-z]))?")
 
 
 class Line(NamedTuple):
@@ -128,6 +132,7 @@ class PageLayout(NamedTuple):
     notices: list[str]  # heads, feet and notices of all pages
     texts: list[str]  # of each page, in paragraphs
     references: list[list[Line]]  # of each page
+    words: Mapping[str, int]  # how often the paper has each, in small letters
 
 
 class _Measures(NamedTuple):
@@ -147,6 +152,14 @@ class _Measures(NamedTuple):
         smaller = min(line.size, following.size)
         return line.height - following.height > GAP * max(self.leading, 1.2 * smaller)
 
+    def is_next(self, above: Line, line: Line) -> bool:
+        """Whether a line is the next one of a paragraph."""
+        is_other = abs(line.size - above.size) > OTHER_SIZE or line.height > above.height
+        return not is_other and not self.is_gap(above, line)
+
+    def is_within(self, above: Line, line: Line) -> bool:
+        return self.is_next(above, line) and not _ENDED.search(above.text)
+
 
 class _Paragraph(NamedTuple):
     lines: list[Line]
@@ -163,18 +176,19 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
     bodies: list[list[_Paragraph]] = []
     first = 1 if _is_cover(kept, measures) else 0
     for number, page in enumerate(kept):
-        aside = _edges(page, measures, shapes) | _notices(page, measures)
+        aside = _edges(page, measures, shapes, EDGE if number <= first else 1) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
         if number == first:
             front, rest = _front(rest, measures)
             front = front or list(page)
         notices += [line.text for n, line in enumerate(page) if n in aside or number < first]
         bodies.append(list(_paragraphs(rest, measures)))
-    texts = [[plain("\n".join(line.text for line in paragraph.lines)) for paragraph in body] for body in bodies]
+    words = Counter(word for page in pages for line in page for word in _WORD.findall(line.text.lower()))
+    texts = [[plain("\n".join(line.text for line in paragraph.lines), words) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
-        _join_sentence(bodies, texts, number)
+        _join_sentence(bodies, texts, number, words)
     joined = ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts]
-    return PageLayout(front, [*notices, *imprint], joined, references)
+    return PageLayout(front, [*notices, *imprint], joined, references, words)
 
 
 def composed(text: str) -> str:
@@ -210,9 +224,27 @@ def _under(letter: str, accent: str) -> str:
     return unicodedata.normalize("NFC", letter.replace("ı", "i") + _COMBINING[accent])
 
 
-def plain(text: str) -> str:
-    """Return lines in one, words that were broken at lines' ends in one."""
-    return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
+def plain(text: str, words: Mapping[str, int]) -> str:
+    """Return lines in one, words that were broken at lines' ends in one.
+
+    A hyphen stays if the paper's `words` have it, or, of a word that they lack, if it parts known words that make none.
+    """
+
+    def joined(match: re.Match[str]) -> str:
+        before, after = match.groups()
+        hyphenated, joint = (words.get(f"{before}{mark}{after}".lower(), 0) for mark in ("-", ""))
+        if not hyphenated and not joint and _OPEN.match(after):  # "dose- and time-dependent"
+            return f"{before}- "
+        last, first = before.rpartition("-")[2], after.partition("-")[0]
+        is_compound = (last != before or _is_known(last)) and _is_known(first)  # "human-to-human"
+        stays = hyphenated > joint or (not joint and is_compound and not _is_known(last + first))
+        return f"{before}-" if stays else before
+
+    return " ".join(_BROKEN.sub(joined, _UNSEEN.sub("", whole(text))).split())
+
+
+def _is_known(word: str) -> bool:  # of abstracts
+    return any(rarity(stem) < 1 for stem in stems(word))
 
 
 def _unnumbered(page: Sequence[Line]) -> Sequence[Line]:
@@ -302,8 +334,8 @@ def _shape(line: str) -> str:
     return _DIGITS.sub("#", " ".join(line.lower().split()))
 
 
-def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str]) -> set[int]:
-    """Return the numbers of a page's lines that are its head or foot, of `shapes` that pages repeat, or at its side."""
+def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], most: int) -> set[int]:
+    """Return the numbers of lines at a page's side, in its head and its foot: of `shapes`, and up to `most` others."""
     turned = {n for n, line in enumerate(page) if line.turned}
     edges = turned if 2 * len(turned) < len(page) else set()
     has_body = any(map(measures.is_body, page))
@@ -311,11 +343,11 @@ def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str]) -> set[i
         for count in range(min(EDGE, len(rows) - 1), 0, -1):
             last, following = page[rows[count - 1][0]], page[rows[count][0]]
             gap = measures.is_gap(last, following) or measures.is_gap(following, last)
-            outer = [n for row in rows[:count] for n in row]
-            if (gap or abs(last.size - following.size) > OTHER_SIZE) and all(
-                _is_head(page[n].text, shapes) or (gap and has_body and _is_apart(page[n], measures)) for n in outer
-            ):
-                edges |= set(outer)
+            odd = [row for row in rows[:count] if not all(_is_head(page[n].text, shapes) for n in row)]
+            is_apart = gap and has_body and all(_is_apart(page[n], measures) for row in odd for n in row)
+            is_head = not odd or (is_apart and len(odd) <= most)  # more rows are those of a table
+            if is_head and (gap or abs(last.size - following.size) > OTHER_SIZE):
+                edges |= {n for row in rows[:count] for n in row}
                 break
     return edges
 
@@ -332,12 +364,15 @@ def _is_apart(line: Line, measures: _Measures) -> bool:
 
 
 def _notices(page: Sequence[Line], measures: _Measures) -> set[int]:
-    """Return the numbers of lines that are notices, with what continues them."""
+    """Return the numbers of lines that are notices, not within a sentence of the text, with what continues them."""
     numbers: set[int] = set()
     for start, line in enumerate(page):
         is_small = measures.is_small(line)
         is_mail = bool(_MAIL.search(line.text))
         if not (is_mail or _NOTICE.match(line.text) or (is_small and _is_place(line.text))):
+            continue
+        is_text = not is_small and start and start - 1 not in numbers and measures.is_within(page[start - 1], line)
+        if is_text and not line.text.lstrip("([{\"'“‘’<*")[:1].isupper():
             continue
         numbers.add(start)
         numbers |= _continued(page, start, measures, MOST_NOTICE if is_small else 0 if is_mail else 2)
@@ -350,10 +385,9 @@ def _continued(page: Sequence[Line], start: int, measures: _Measures, most: int)
     line = page[start]
     for number in range(start + 1, min(start + 1 + most, len(page))):
         upper, lower = page[number - 1], page[number]
-        is_other = abs(lower.size - line.size) > OTHER_SIZE or lower.height > upper.height
         ended = not measures.is_small(line) and _ENDED.search(upper.text)
         begins = OPENING.match(lower.text) or _SECTION.match(lower.text) or lower.styled > line.styled
-        if is_other or ended or begins or measures.is_gap(upper, lower):
+        if ended or begins or not measures.is_next(upper, lower):
             break
         numbers.add(number)
     return numbers
@@ -373,29 +407,37 @@ def _is_cover(pages: Sequence[Sequence[Line]], measures: _Measures) -> bool:
 
 def _front(lines: list[Line], measures: _Measures) -> tuple[list[Line], list[Line]]:
     """Return the lines before a paper's text, and those of it, of its first page, whose title may be drawn last."""
-    start = _start(lines) or 0
+    start = _start(lines, measures) or 0
     large = TITLE_SIZE * measures.size
     titles = [n for n, line in enumerate(lines) if line.size > large and len(line.text.split()) > 2]
     title = max(titles, key=lambda n: (lines[n].size, -n), default=0)
     if not titles or titles[0] < start:
         return lines[:start], lines[start:]
-    length = _start(lines[title:])
+    length = _start(lines[title:], measures)
     return lines[title:][:length], lines if length is None else lines[:title] + lines[title + length :]
 
 
-def _start(lines: Sequence[Line]) -> int | None:
+def _start(lines: list[Line], measures: _Measures) -> int | None:
     """Return the number of the line of a first page with which its text begins; None if nothing tells."""
     largest = max((line.size for line in lines), default=0.0)
     for number, line in enumerate(lines):
         if number and OPENING.match(line.text) and line.size < largest:
             return number
-        run = lines[number : number + 3]
-        is_run = len(run) == 3 and all(abs(other.size - line.size) <= OTHER_SIZE for other in run)
-        text = " ".join(other.text for other in run)
-        is_prose = len(text.split()) >= 18 and len(_VERB.findall(text)) >= 2
-        if is_run and is_prose and line.size < largest and _VERB.search(line.text):
-            return number
+        run = takewhile(lambda pair: measures.is_next(*pair), pairwise(lines[number : number + MOST_PROSE_LINES]))
+        text = " ".join([line.text, *(below.text for _, below in run)])
+        is_full = len(text.split()) >= PROSE_WORDS and is_prose(text) and sentence_starts(f"{text} A")
+        if is_full and is_prose(line.text) and line.size < largest:
+            above = lines[:number]  # of the same paragraph, if about as long: not names
+            while above and len(above[-1].text) >= FULL * len(line.text) and measures.is_within(above[-1], line):
+                line = above.pop()
+            return len(above)
     return None
+
+
+def is_prose(text: str) -> bool:
+    """Whether most words of a text begin with small letters, as those of names and addresses do not."""
+    words: list[str] = re.findall(r"[^\W\d_]{2,}", text)
+    return sum(word[0].islower() for word in words) >= SMALL_WORDS * max(FEWEST_WORDS, len(words))
 
 
 def _paragraphs(lines: Sequence[Line], measures: _Measures) -> Iterator[_Paragraph]:
@@ -418,8 +460,7 @@ def _paragraphs(lines: Sequence[Line], measures: _Measures) -> Iterator[_Paragra
             current = _Paragraph([], is_body)
             paragraphs.append(current)
         current.lines.append(line)
-        flow = current if is_body else flow
-        flow = None if is_heading else flow
+        flow = None if is_heading else current if is_body else flow
         last = line
     yield from paragraphs
 
@@ -452,7 +493,7 @@ def _headings(lines: Sequence[Line], measures: _Measures) -> set[int]:
     return headings
 
 
-def _join_sentence(bodies: Sequence[Sequence[_Paragraph]], texts: list[list[str]], number: int) -> None:
+def _join_sentence(bodies: list[list[_Paragraph]], texts: list[list[str]], number: int, words: Counter[str]) -> None:
     """Move the end of a sentence that a page's end cuts to the page where it begins."""
     ends = [n for n, paragraph in enumerate(bodies[number]) if paragraph.is_body and texts[number][n]]
     begins = [n for n, paragraph in enumerate(bodies[number + 1]) if paragraph.is_body]
@@ -461,10 +502,10 @@ def _join_sentence(bodies: Sequence[Sequence[_Paragraph]], texts: list[list[str]
     last, first = ends[-1], begins[0]
     lines = bodies[number][last].lines
     before, after = texts[number][last], texts[number + 1][first]
-    is_full = len(lines) > 2 and len(lines[-1].text) > 0.8 * max(len(line.text) for line in lines)
+    is_full = len(lines) > 2 and len(lines[-1].text) > FULL * max(len(line.text) for line in lines)
     if not _continues(before, after) and (_ENDED.search(before) or not is_full):
         return
-    joined = plain(f"{before}\n{after}")
+    joined = plain(f"{before}\n{after}", words)
     start = next((start for start in sentence_starts(joined) if start >= len(before)), len(joined))
     is_whole = start < len(joined) or _ENDED.search(joined)
     if is_whole and start - len(before) <= LONGEST_MOVED:

@@ -372,8 +372,8 @@ def _pdf(source: Source) -> Content:
     listed = of_pages([line.text for line in page] for page in layout.references)
     starts = beginnings([line.text for line in listed], [n == 0 for n in range(len(listed))])
     pieces = (listed[start:end] for start, end in pairwise([*starts, len(listed)]))
-    whole = [replace(lines[0], text=plain("\n".join(line.text for line in lines))) for lines in pieces if lines]
-    return Content(body, items(whole), (), notes)
+    texts = (("\n".join(line.text for line in lines), lines[0]) for lines in pieces if lines)
+    return Content(body, items([replace(line, text=plain(text, layout.words)) for text, line in texts]), (), notes)
 
 
 def _with_signs(text: str, level: str) -> str:

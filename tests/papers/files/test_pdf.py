@@ -536,7 +536,48 @@ def test_words_are_parted_by_gaps_and_letters_of_one_size_from_others(tmp_path):
 
 
 def test_lines_of_a_page_are_joined_and_broken_words_mended():
-    assert plain("neuro-\npathy of IL-\n6 and\ndose \u00ad\nx\0y \ud800") == "neuropathy of IL- 6 and dose xy ?"
+    assert plain("neuro-\npathy of IL-\n6 and\ndose \u00ad\nx\0y \ud800", {}) == "neuropathy of IL- 6 and dose xy ?"
+
+
+@pytest.mark.parametrize(
+    ("words", "broken", "whole"),
+    [
+        ({}, "placebo-\ntreated and open-\nlabel", "placebo-treated and open-label"),  # two words of abstracts
+        ({}, "gliflo-\nzin, met-\nformin, human-to-\nhuman", "gliflozin, metformin, human-to-human"),
+        ({}, "dose-\nand time-\ndependent, hepato\u00ad\nlogy", "dose- and time-dependent, hepatology"),
+        ({"feto-maternal": 1}, "feto-\nmaternal", "feto-maternal"),
+        ({"cotransporter": 2, "co-transporter": 1}, "co-\ntransporter", "cotransporter"),
+        ({"anti-viral": 2, "antiviral": 1}, "anti-\nviral", "anti-viral"),
+    ],
+)
+def test_a_hyphen_at_a_lines_end_stays_where_the_paper_has_it(words, broken, whole):
+    assert plain(broken, words) == whole
+
+
+NARROW = """In December 2019, a novel coronavirus
+(2019-nCoV) caused an outbreak in Wuhan,
+China, and soon spread to other parts of the
+world. Data from three trials (registered at
+http://www.example.org/trials under
+UMIN000003951) were analysed.
+AIMS/HYPOTHESIS: In rodent models of
+diabetes, treatment with metformin improves
+beta cell function in many animals."""
+
+
+def test_text_in_narrow_columns_without_a_heading_is_kept_and_its_years_are_not_the_papers():
+    front = [Line("Falls during Coronavirus Disease 2019", 20.0, 850.0), Line("Ann Bo, Cy Do", 10.0, 830.0)]
+    layout = laid_out([[*front, *lines(NARROW)], lines(NARROW)])
+    assert [text.split() for text in layout.texts] == [NARROW.split()] * 2
+    assert layout.front == front
+    assert facts_of({}, layout.front, layout.notices)["year"] is None
+
+
+def test_rows_of_a_table_at_the_top_of_a_page_are_no_head():
+    rows = [Line(f"Stranger   {n}.4   80.9", 8.0, 850.0 - 10 * n) for n in range(3)]
+    page = [Line("Ann Bo", 8.0, 880.0), *lines(NARROW)]
+    texts = laid_out([page, [*rows, *lines(NARROW)], page]).texts
+    assert texts[1].startswith("Stranger 0.4 80.9 Stranger 1.4") and texts[2].startswith("In December")
 
 
 def encrypted(password: str) -> bytes:
