@@ -9,6 +9,7 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\bvs\.)(?<!\bal\.)(?<!\bFig\.)(?<!\bcf\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
     r"[\"')\]]*(?:\[\d[\d,; –-]{0,60}\])?\s+(?=[\"'(\[]?[A-Z0-9])"  # a paper's own mark may follow the stop
     r"|(?<=[a-z0-9)\]][.!?])(?=[A-Z][A-Za-z]+(?: (?:and |AND )?[A-Z][A-Za-z]+){0,3}: )"  # "… of cancer.FUNDING: None."
+    r"|(?<=[a-z]{3}[.!?])(?=[A-Z][a-z]{3,} [a-z])"  # "… by this technique.Loneliness was …"
     r"|\s*\n\s*(?:\n\s*|(?=[-*•] ))"  # a paragraph or an item of a list ends
 )
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
@@ -44,24 +45,16 @@ def _stem(word: str) -> str:
 def sentences(text: str) -> list[str]:
     """Split a passage into sentences; each stands in the passage as it is. One longer than `LONGEST` is cut."""
     whole = (sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence)
-    return [
-        piece
-        for sentence in whole
-        for piece in ([sentence] if len(sentence) <= LONGEST else map(str.rstrip, _PIECE.findall(sentence)))
-    ]
+    return [piece.rstrip() for sentence in whole for piece in _PIECE.findall(sentence)]
 
 
 def sentence_starts(text: str) -> list[int]:
     """Return the positions where the second and the later sentences of a passage begin."""
     gaps = [gap.end() for gap in _SENTENCE_END.finditer(text)]
-    ends = itertools.pairwise([0, *gaps, len(text)])
-    if all(end - start <= LONGEST for start, end in ends):
+    spans = list(itertools.pairwise([0, *gaps, len(text)]))
+    if all(end - start <= LONGEST for start, end in spans):
         return gaps
-    pieces = (
-        piece.start()
-        for start, end in itertools.pairwise([0, *gaps, len(text)])
-        for piece in _PIECE.finditer(text, start, end)
-    )
+    pieces = (piece.start() for span in spans for piece in _PIECE.finditer(text, *span))
     return sorted({*gaps, *itertools.islice(pieces, 1, None)})
 
 

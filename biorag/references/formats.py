@@ -122,10 +122,14 @@ def _ris_record(reference: Reference) -> dict[str, Any]:
         "type_of_work": next(iter(reference.types), ""),
         "keywords": list(reference.keywords),
         "language": next(iter(reference.language), ""),
-        "notes": list(reference.notes),
+        "notes": _remarks(reference),
         "abstract": reference.abstract,
     }
     return {label: value for label, value in values.items() if value}
+
+
+def _remarks(reference: Reference) -> list[str]:
+    return [*reference.notes, *([f"File: {reference.file}"] if reference.file else [])]
 
 
 def _ris_name(author: Author) -> str:
@@ -175,7 +179,7 @@ def _bibtex_fields(reference: Reference) -> Iterator[tuple[str, str]]:
     yield "url", in_latex(reference.url)
     yield "language", in_latex(reference.language[0]) if reference.language else ""
     yield "keywords", in_latex("; ".join(reference.keywords))
-    yield "note", in_latex("; ".join(reference.notes))
+    yield "note", in_latex("; ".join(_remarks(reference)))
     yield "abstract", in_latex(reference.abstract)
 
 
@@ -223,7 +227,7 @@ def _csl_item(reference: Reference) -> dict[str, Any]:
         "URL": reference.url,
         "language": next(iter(reference.language), ""),
         "keyword": ", ".join(reference.keywords),
-        "note": ". ".join(reference.notes),
+        "note": ". ".join(_remarks(reference)),
         "abstract": reference.abstract,
     }
     return {label: value for label, value in values.items() if value}

@@ -29,6 +29,8 @@ ASPIRIN = "Aspirin lowers fever. It blocks cyclooxygenase in platelets. Bleeding
         ("See e.g. aspirin. (It works.)", ["See e.g. aspirin.", "(It works.)"]),
         ("Two lines.\nNext one.", ["Two lines.", "Next one."]),
         ("Colds fell.[1,2] Zinc helped.", ["Colds fell.", "Zinc helped."]),
+        ("It is a technique.Loneliness was found.", ["It is a technique.", "Loneliness was found."]),
+        ("See ClinicalTrials.Gov for it.", ["See ClinicalTrials.Gov for it."]),
         ("A dose was given. 5 mg sufficed.", ["A dose was given.", "5 mg sufficed."]),
     ],
 )

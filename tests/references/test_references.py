@@ -171,6 +171,14 @@ def test_ris_is_read_back_by_rispy(snippet):
     assert entry["abstract"] == reference.abstract
 
 
+def test_a_paper_without_metadata_is_told_by_its_file():
+    snippet = Snippet("a.pdf#page=2", "Gout", "Text", None, {"file": "a.pdf", "page": 2, "doi": "10.1/x"})
+    (entry,) = read_ris(ris(hits_of(snippet)))
+    assert (entry["notes"], entry["doi"]) == (["File: a.pdf"], "10.1/x")
+    (item,) = read_bibtex(bibtex(hits_of(snippet)))
+    assert (field(item, "note"), field(item, "doi")) == ("File: a.pdf", "10.1/x")
+
+
 # --- BibTeX
 
 

@@ -12,8 +12,7 @@ from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
 from biorag.faces.chat.followups import Rewritten, following, is_follow_up, standalone
 from biorag.references.escaping import in_markdown
-from biorag.references.formats import citation
-from biorag.references.reference import reference_of
+from biorag.references.reference import reference_line, reference_of
 from biorag.types import Hit
 from biorag.utils.files import check_output
 from biorag.utils.text import showable
@@ -214,4 +213,5 @@ def _turn(turn: Turn) -> Iterator[str]:
 def _reference(hit: Hit) -> str:
     reference = reference_of(hit.snippet)
     link = f" <{reference.url}>" if reference.url else ""
-    return f"- {in_markdown(f'[{hit.rank}] {citation(reference)}')}{link}"
+    notes = "".join(f" {note}." for note in reference.notes)
+    return f"- {in_markdown(f'[{hit.rank}] {reference_line(hit.snippet)}{notes}')}{link}"
