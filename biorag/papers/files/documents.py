@@ -20,7 +20,7 @@ from biorag.papers.files.texts import PaperPart, passages_of, reader
 
 LARGEST = 64 << 20  # bytes of a file
 UNPACKED = 4 * LARGEST  # bytes that a Word document may unpack to
-MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
+MOST_TAGS = 1_000_000  # of a document, each of which takes its parser some time and memory
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
@@ -66,6 +66,16 @@ def _archive(source: Source, content: bytes, most: int) -> zipfile.ZipFile:
     return archive
 
 
+def _few_tags(source: Source, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a document; raises `DamagedSourceError` once they have more than `MOST_TAGS` tags."""
+    tags = 0
+    for part in parts:
+        tags += part.count(b"<")
+        if tags > MOST_TAGS:
+            raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
+        yield part
+
+
 # --- Word
 
 
@@ -90,11 +100,9 @@ def of_word(source: Source, read: Callable[[Any], T]) -> T:
     with _damage_named(source, "a Word document"):
         content = _content(source)
         with _archive(source, content, UNPACKED) as archive:
-            xml = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
-        if sum(part.count(b"<") for part in xml) > MOST_TAGS:
-            raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
-        if any(b"<!ENTITY" in part for part in xml):  # text would be lost with them
-            raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
+            for part in _few_tags(source, map(archive.read, archive.namelist())):  # a body may have any name
+                if b"<!ENTITY" in part:  # text would be lost with them
+                    raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
         return read(Document(io.BytesIO(content)))
 
 
@@ -158,7 +166,7 @@ def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
 def web_page(source: Source) -> Any:
     """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
     with _damage_named(source, "a web page"):
-        return _page(_content(source))
+        return _page(*_few_tags(source, [_content(source)]))
 
 
 def _page(content: bytes) -> Any:
@@ -216,7 +224,8 @@ def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
         fields, chapters = _package(archive)
         if _encrypted(archive) & set(chapters):
             raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-        lines = [line for chapter in chapters for line in html_lines(_page(archive.read(chapter)))]
+        pages = _few_tags(source, map(archive.read, chapters))
+        lines = [line for page in pages for line in html_lines(_page(page))]
     facts = {
         "authors": inverted(fields.get("creator", [])),
         "year": next(filter(None, map(year_in, fields.get("date", ()))), None),

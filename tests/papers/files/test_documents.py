@@ -199,6 +199,9 @@ DAMAGED = [
     ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
     ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" * (9 << 20)}, "unpacks to more than 64 MiB"),
     ("a.epub", lambda: packed_epub()[:600], "cannot be read"),
+    ("a.epub", {"OEBPS/one.xhtml": b"<p>" * 1_000_001}, "more than 1,000,000 tags"),
+    ("a.docx", lambda: packed_epub({"word/document.bin": b"<w:p/>" * 1_000_001}), "more than 1,000,000 tags"),
+    ("a.html", b"<p>" * 1_000_001, "more than 1,000,000 tags"),
 ]  # fmt: skip
 
 
