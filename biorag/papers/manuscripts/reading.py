@@ -210,7 +210,7 @@ def _markdown(source: Source) -> Content:
     records, faults = _of_front(front.get("references"))
     notes = [one for one in paragraphs if _NOTE.match(one.text)]
     if notes and not parted(paragraphs)[1]:
-        return Content([one for one in paragraphs if one not in notes], items(notes), named, faults, records)
+        return Content([one for one in paragraphs if not _NOTE.match(one.text)], items(notes), named, faults, records)
     return Content(paragraphs, None, named, faults, records)
 
 
