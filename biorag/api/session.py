@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary, finalize
 
 from biorag.api.answer_text import read_by
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
-from biorag.api.weighings import WeighResult
 from biorag.engine import OpenIndex, load_checker, load_models, open_stored
 from biorag.errors import MissingError, ServiceError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
@@ -45,6 +44,7 @@ from biorag.utils.text import first_visible, is_whole
 if TYPE_CHECKING:
     from biorag.answering.extract import Extractor
     from biorag.answering.guards.checker import Checker
+    from biorag.api.weighings import WeighResult
     from biorag.api.word_matching import WordMatch
     from biorag.indexes.manifest import Manifest
     from biorag.models.text_encoder import TextEncoder
@@ -332,6 +332,7 @@ class Session:
         for the parameters. Raises `UsageError` if the claim is blank, or a filter or a setting is wrong.
         """
         from biorag.answering.weighing import STUDIES, weigh
+        from biorag.api.weighings import WeighResult
 
         check_claim(claim)
         models = self._models(**changes)
@@ -362,6 +363,7 @@ class Session:
         from biorag.answering.guards.checker import statement_of
         from biorag.answering.kinds import kind_of
         from biorag.answering.weighing import QUESTION_STUDIES, found, weigh
+        from biorag.api.weighings import WeighResult
 
         check_text(question)
         changes.setdefault("k", QUESTION_STUDIES)
