@@ -116,7 +116,7 @@ def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home,
 
 def test_bench_mirage_in_the_folder_of_another_run_is_refused(mirage):
     done(mirage("--limit", "1", "--mode", "bm25", "--json"))
-    failed(mirage("--limit", "1", "--mode", "bm25", "-k", "3", "--json"), 5, "other settings", "--out")
+    failed(mirage("--limit", "1", "--mode", "bm25", "-k", "3", "--json"), 5, "other k (5 → 3)", "--out")
     failed(mirage("--limit", "1", "--mode", "bm25", "--answer", "score", "--json"), 5, "other answer")
     failed(mirage("--limit", "1", "--mode", "bm25", "--exclude-source", "--json"), 5, "other exclude_source")
 

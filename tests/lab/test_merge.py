@@ -355,7 +355,7 @@ def test_the_search_measures_what_bench_retrieval_does_and_a_killed_one_resumes(
     words = searched(place, "--method", "linear", "--out", "killed")
     assert invoke(*words).exit_code == 130
     assert len((tmp_path / "killed" / "candidates.jsonl").read_bytes().splitlines()) == 4
-    failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "density, measure", "--out")
+    failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "density (0.5 → 0.3), measure", "--out")
     resumed = done(invoke(*words))
     assert len(calls) == 5 + len(shares(2)) - 4
     assert (resumed["weights"], resumed["search"]) == (report["weights"], report["search"])
