@@ -54,12 +54,6 @@ def counts_line(weighing: Weighing) -> str:
     return f"{line}; {counts['silent']} say neither{retracted}"
 
 
-def probability_line(study: Study) -> str:
-    """Return the probability of a study's stance, "0.42"; where it is not sure, with the side that it leans to."""
-    leaning = study.stance.leaning
-    return f"{study.stance.probability:.2f}" + (f", leans {HEADINGS[COLUMNS[leaning]].lower()}" if leaning else "")
-
-
 def stated_line(study: Study) -> str:
     """Return what a study states of its participants and effect, in its own words."""
     people = study.participants

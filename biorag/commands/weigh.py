@@ -12,6 +12,7 @@ from biorag.commands.completion import choices
 from biorag.commands.groups import expanded
 from biorag.registries import TERMINAL, WEIGHINGS
 from biorag.settings.settings import Settings
+from biorag.types import Verdict
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _print(weighing: Weighing) -> None:
 
 def _study(study: Study) -> Text:
     """Return a study in four lines: whose it is, its title, the quote, and what it states."""
-    from biorag.api.weighings import probability_line, stated_line
+    from biorag.api.weighings import stated_line
     from biorag.references.reference import source_line
 
     reference = study.reference
@@ -85,6 +86,7 @@ def _study(study: Study) -> Text:
     lines = [Text.assemble(*marks, (showable(named), "dim"))]
     if reference.title:
         lines.append(Text(showable(reference.noted_heading), "bold"))
-    lines.append(Text(f"“{showable(study.stance.quote)}” {probability_line(study)}"))
+    surely = "" if study.stance.verdict is Verdict.UNSURE else f" {study.stance.probability:.2f}"
+    lines.append(Text(f"“{showable(study.stance.quote)}”{surely}"))
     lines.append(Text(showable(stated_line(study)), "dim"))
     return Text("\n").join(lines)

@@ -86,7 +86,7 @@ def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
     said = [study[name] for name in ("id", "leaning", "probability", "basis")]
     assert said == ["other", "supporting", 0.7, "none"]
     shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
-    assert "“Heparin is given under the skin.” 0.70, leans supporting\n" in shown.stdout
+    assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor to which side"
     assert "read by" not in shown.stderr, "nobody trusts it"
 
 
