@@ -42,6 +42,7 @@ LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
 RARE = 0.65  # rarity of a word of the question from which it can be its subject
+APART = 0.3  # share of a sentence's score that comes from the question's other words: of "How is X treated?" not from X
 OFF_TOPIC = -0.3  # of a sentence in a snippet without the question's subject
 ELSEWHERE = -1.0  # of a sentence in a snippet without the topic of a follow-up that names no other subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
@@ -159,6 +160,12 @@ def _subject(question: str, hits: Sequence[Hit]) -> str | None:
     )
     hit_stems = {stem for hit in hits for stem in stems(hit.snippet.contents)}
     return next((stem for stem in rare_stems if stem in hit_stems), None)
+
+
+def _without_subject(question: str) -> str:
+    """Return a question without the rare words that can be its subject; "" if it has none, or nothing beside them."""
+    others = _WORD.sub(lambda word: "" if max(map(rarity, stems(word[0])), default=0.0) >= RARE else word[0], question)
+    return others if others != question and stems(others) else ""
 
 
 def _names(subject: str | None, text: str) -> bool:
@@ -282,6 +289,9 @@ class Extractor:
         if self._encoder:
             matched = late_interaction(question, snippets, rows, self._encoder)
             scored = scored._replace(scores=scored.scores + matched.sentences)
+            if own_words := _without_subject(question):
+                apart = self.by_own_words(own_words, question, hits, scored)
+                scored = scored._replace(scores=(1 - APART) * scored.scores + APART * apart.scores)
             if gauge := self._gauge():
                 gauged = matched if gauge is self._encoder else late_interaction(question, snippets, [], gauge)
                 scored = scored._replace(matches=gauged.snippets)

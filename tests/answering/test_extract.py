@@ -207,6 +207,24 @@ def test_extracts_answer_the_questions_that_the_demonstration_corpus_covers(demo
     assert len(QUESTIONS) - len(missed) >= LEAST_ANSWERED, missed
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("question", "phrase"),
+    [
+        ("How is anaphylaxis treated?", "Adrenaline injected into the muscle"),
+        ("How is organophosphate poisoning treated?", "Atropine in large repeated doses"),
+        ("Can sildenafil be taken with nitrates?", "the combination is contraindicated"),
+    ],
+)
+def test_what_is_asked_of_a_subject_is_shown_beside_what_it_is(demo_home, question, phrase):
+    from biorag.engine import open_index
+    from biorag.settings.settings import Settings
+
+    with open_index(Settings.of(home=demo_home, name="default")) as opened:
+        extract = Extractor(opened.encoder).extract(question, opened.retriever.search(question).hits)
+    assert phrase in " ".join(each.text for each in extract)
+
+
 @pytest.mark.parametrize(
     "order",
     [
