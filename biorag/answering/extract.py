@@ -44,7 +44,7 @@ NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
 RARE = 0.65  # rarity of a word of the question from which it can be its subject
 APART = 0.3  # share of a sentence's score that comes from the question's other words: of "How is X treated?" not from X
 OFF_TOPIC = -0.3  # of a sentence in a snippet without the question's subject
-ELSEWHERE = -1.0  # of a sentence in a snippet without the topic of a follow-up that names no other subject
+ELSEWHERE = -1.0  # of a sentence in a snippet without the topic of words that name no subject of their own
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
 WINDOW = 420  # characters of a window, of which a sentence may have all
@@ -309,10 +309,11 @@ class Extractor:
     def by_own_words(
         self, own_words: str, question: str, hits: Sequence[Hit], scored: ScoredSentences
     ) -> ScoredSentences:
-        """Return the sentences of a follow-up with the scores of its own words, and what the reader says of them.
+        """Return the sentences with the scores of some words of a question, and what the reader says of them.
 
-        The rest of `question` is its topic. A sentence of a hit that does not name that loses `ELSEWHERE`, or
-        `OFF_TOPIC` where the follow-up names a subject of its own ("And heparin?").
+        These are a follow-up's own words, or a question's without its subject; the rest of `question` is the topic. A
+        sentence of a hit that does not name that loses `ELSEWHERE`, or `OFF_TOPIC` where the words name a subject of
+        their own ("And heparin?").
         """
         scores = features(own_words, hits, scored.rows)
         if self._encoder and scored.rows:

@@ -91,9 +91,8 @@ class Study:
 class Weighing:
     """A claim and the studies on either side of it, the likeliest first; those not sure in the order of the search.
 
-    Retracted ones are last.
-    `silent` counts the studies that say neither. `found` are those of a question of which no side is told, the nearest
-    first, with the sentence that comes nearest.
+    Retracted ones are last. `silent` counts the studies that say neither. `found` are those of a question of which no
+    side is told, the nearest first, with the sentence that comes nearest.
     """
 
     claim: str
