@@ -27,6 +27,7 @@ from biorag.utils.files import scratch_folder
 
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
+    from biorag.answering.extract import Extractor
     from biorag.answering.guards.checker import Checker
     from biorag.models.exported import Role
     from biorag.models.finding import ModelFiles
@@ -122,13 +123,16 @@ class OpenIndex:
         By default the configured check judges its sentences.
         """
         from biorag.answering.answerer import Answerer
+
+        checker = checker or load_checker(self.settings, self.load_encoder)
+        return Answerer(self.retriever, generator, self.settings, self.extractor(checker.reader), checker)
+
+    def extractor(self, reader: Reader | None) -> Extractor:
+        """Return what chooses the sentences of the hits; `reader` is the configured one."""
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        checker = checker or load_checker(self.settings, self.load_encoder)
-        reader = checker.reader
-        extractor = Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge)
-        return Answerer(self.retriever, generator, self.settings, extractor, checker)
+        return Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge)
 
 
 @contextmanager
@@ -272,11 +276,8 @@ def load_reader(settings: Settings) -> Reader | None:
 
 
 def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
-    """Return what tells which sentences answer: the configured reader if it does, else the packaged one.
-
-    There is none without a reader, and none where none is packaged.
-    """
-    if reader is None or (reader.tells_answers and not reader.reads_whole):
+    """Return what tells which sentences answer: the configured reader if it does, else the packaged one."""
+    if reader and reader.tells_answers and not reader.reads_whole and reader.trust.answers:
         return reader
     return packaged_reader(STARTER, settings)
 

@@ -113,17 +113,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question; `options` maps letters to texts, empty for an open question.
-
-    `own_words` are those of a follow-up without the topic that `text` adds: its extract is chosen by them.
-    """
+    """A question; `options` maps letters to texts, empty for an open question."""
 
     id: str
     text: str
     options: Mapping[str, str] = field(default_factory=dict)
     answer: str | None = None
     pmids: tuple[int, ...] = ()
-    own_words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from biorag.answering.certainty import FEATURES, KNOWN, certainty_features
-from biorag.answering.extract import Extractor
 from biorag.corpus.datasets import load_dataset, read_queries
 from biorag.engine import OpenIndex, open_index
 from biorag.retrieval.filters import exclude_documents
@@ -61,27 +60,20 @@ def examples(settings: Settings, folder: Path, negatives: list[str], most: int) 
     name = f"{settings.index.name} {folder.name}"
     asked = random.Random(1).sample(list(data.questions), min(most, len(data.questions)))
     with open_index(settings) as opened:
-        extractor = extractor_of(opened)
         for question in asked:
             ids = sorted(data.qrels[question.id])
             gold = list(opened.index.fetch([*ids, *(block_id(id, 0) for id in ids)]).values())
             for answerable, where in ((True, ()), (False, exclude_documents(gold))) if gold else ():
-                searched = example(opened, extractor, question.text, name, answerable, where)
+                searched = example(opened, question.text, name, answerable, where)
                 yield searched._replace(written=answerable)
         for text in negatives:
-            yield example(opened, extractor, text, f"{settings.index.name} negatives", False, ())
+            yield example(opened, text, f"{settings.index.name} negatives", False, ())
 
 
-def extractor_of(opened: OpenIndex) -> Extractor:
-    """Return the extractor of an index as questions are answered with it."""
-    encoder = opened.load_encoder()
-    return Extractor(encoder if encoder.has_tokens else None, load_gauge=opened.load_gauge)
-
-
-def example(opened: OpenIndex, extractor: Extractor, text: str, name: str, answerable: bool, where: Any) -> Example:
+def example(opened: OpenIndex, text: str, name: str, answerable: bool, where: Any) -> Example:
     """Search for a question, and return its features with the matches and without."""
     hits = opened.retriever.search_all([text], wheres=[where])[0].hits
-    scored = extractor.scored(text, hits)
+    scored = opened.extractor(None).scored(text, hits)
     unmatched = scored._replace(matches=scored.matches[:0])
     features = {KNOWN[bool(len(each.matches))]: certainty_features(text, hits, each) for each in (scored, unmatched)}
     return Example(text, name, answerable, True, features)

@@ -43,7 +43,7 @@ PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed
 NEVER = 2.0
 WINDOW = 1024  # tokens of a language model's context
-ANSWERS = 0.0  # each weight above brings fewer right items of lists and factoids: docs/readers.md
+ANSWERS = 0.3  # beside HIT and late interaction, chosen with them: docs/experiments/answers.md
 FALSE = 0.03  # share of other claims called supported, at which the recall of support is told
 SETS = ("scifact", "check_covid", "citation_integrity", "healthver_no_training")
 PAIRS = ("mnli_matched_dev", "snli_test", "scitail_test")
@@ -153,11 +153,11 @@ def polar(reader: Reader, data: Path, most: int) -> list[Called]:
 
     called = []
     with open_index(load_settings({"name": "pubmed"})) as opened:
-        extractor = Extractor(opened.load_encoder())
+        extractor = Extractor(opened.load_encoder(), lambda: reader)
         asked = [one for one in load_answers(data / "bioasq").questions if one.expert.decision in ("yes", "no")]
         for question in random.Random(1).sample(asked, min(most, len(asked))):
             hits = opened.retriever.search_all([question.text])[0].hits
-            said = polar_evidence(question.text, extractor.scored(question.text, hits), reader, None)
+            said = polar_evidence(question.text, extractor.scored(question.text, hits), reader, reader)
             if said:
                 label = "supports" if question.expert.decision == "yes" else "contradicts"
                 chooses = is_held_out(question.text, 0.5, 1)

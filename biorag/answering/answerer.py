@@ -209,9 +209,7 @@ class Answerer:
         """
         question = answer.question.text
         scored = scored or self._extractor.scored(question, answer.hits)
-        if own_words := answer.question.own_words:
-            scored = self._extractor.by_own_words(own_words, question, answer.hits, scored)
-        rows = chosen_sentences(own_words or question, scored, answer.kind)
+        rows = chosen_sentences(scored, answer.kind)
         if answer.kind != "yesno":
             return extracted(answer, rows)
         said = polar_evidence(question, scored, self._checker.reader, self._extractor.reader)

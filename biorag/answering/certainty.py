@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.answering.extract import ScoredSentences
+from biorag.answering.extract import FLOOR, ScoredSentences
 from biorag.answering.guards.words import rarity, stems
 from biorag.answering.kinds import lacks_number
 from biorag.types import Certainty, Hit
@@ -37,6 +37,8 @@ FEATURES = (
     "missing_telling",  # how many words of at least `TELLING` none of them holds
     "words",  # logarithm of the number of the question's words
     "number_missing",  # whether the question asks for a number, and the best sentence has none
+    "answer_best",  # the reader's log-odds that the best sentence answers
+    "answer_any",  # the largest of its log-odds
     "match_best",  # the largest mean MaxSim of the question to a hit
     "match_ahead",  # by how much it exceeds the median of the hits
 )
@@ -88,6 +90,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     asked = list(dict.fromkeys(stems(question)))
     best = int(scored.scores.argmax())
     row = scored.rows[best]
+    answers = dict(zip(scored.read, np.maximum(scored.answers, FLOOR).tolist(), strict=False))
     matches = scored.matches[:HITS] if len(scored.matches) else np.zeros(1, np.float32)
     coverages = (
         _coverage(asked, [row.text]),
@@ -102,6 +105,8 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
         float(telling),
         float(np.log1p(len(asked))),
         float(lacks_number(question, row.text)),
+        answers.get(best, FLOOR),
+        max(answers.values(), default=FLOOR),
         float(matches.max()),
         float(matches.max() - np.median(matches)),
     ]

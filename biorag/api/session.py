@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary, finalize
 
 from biorag.api.answer_text import read_by
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
-from biorag.engine import OpenIndex, load_checker, load_models, open_stored
+from biorag.engine import OpenIndex, load_checker, load_chooser, load_models, open_stored
 from biorag.errors import MissingError, ServiceError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
 from biorag.indexes.reading import named_snippets
@@ -42,12 +42,10 @@ from biorag.types import (
 from biorag.utils.text import first_visible, is_whole
 
 if TYPE_CHECKING:
-    from biorag.answering.extract import Extractor
     from biorag.answering.guards.checker import Checker
     from biorag.api.weighings import WeighResult
     from biorag.api.word_matching import WordMatch
     from biorag.indexes.manifest import Manifest
-    from biorag.models.text_encoder import TextEncoder
 
 Filter = str | Iterable[str]
 Options = Mapping[str, str] | Iterable[str]
@@ -238,21 +236,19 @@ class Session:
         options: Options = (),
         filter: Filter = (),
         exclude_pmid: Sequence[int] = (),
-        own_words: str = "",
         on_text: Callable[[str], None] | None = None,
         **changes: Unpack[QuestionSettings],
     ) -> AnswerResult:
         """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
 
         `options` are the texts of a multiple-choice question by their letters, or strings such as "A=thiamine";
-        `own_words` are those of a follow-up, by which its extract is chosen, where `question` adds the topic to them;
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
         from biorag.answering.weighing import opposed
 
         check_text(question)
-        asked = Question("ask", question, options_of(options), own_words=own_words)
+        asked = Question("ask", question, options_of(options))
         where = conditions(filter, exclude_pmid)
         self._begin_generator()
         models = self._models(**changes)
@@ -307,17 +303,20 @@ class Session:
         """
         check_claim(claim)
         if snippet is not None:
-            return self._judged(claim, self.show(snippet).snippets, None)
+            return self._judged(claim, self.show(snippet).snippets)
         hits = self.search(claim, filter=filter, exclude_pmid=exclude_pmid).hits
-        return self._judged(claim, [hit.snippet for hit in hits], self._models().encoder)
+        return self._judged(claim, [hit.snippet for hit in hits], self._models())
 
-    def _judged(self, claim: str, snippets: Sequence[Snippet], encoder: TextEncoder | None) -> VerdictResult:
+    def _judged(self, claim: str, snippets: Sequence[Snippet], models: OpenIndex | None = None) -> VerdictResult:
         """Return the verdict of snippets on a claim; where none decides it, with the nearest sentence."""
+        from biorag.answering.extract import Extractor
+
         checked = self._checker.check_claim(claim, snippets)
         if checked.verdict is not Verdict.UNSUPPORTED:
             return VerdictResult(checked)
         hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
-        rows = _extractor(encoder).extract(claim, hits)
+        chooser = partial(load_chooser, self.settings, self.reader)
+        rows = (models.extractor(self.reader) if models else Extractor(load_reader=chooser)).extract(claim, hits)
         if not rows:
             return VerdictResult(checked)
         snippet, text = snippets[rows[0].n - 1], rows[0].text
@@ -375,7 +374,7 @@ class Session:
             stated = ranking.query if reader.reads_questions else statement_of(ranking.query)
             weighing = replace(weigh(stated, hits, self._checker.stances), claim=question)
             return WeighResult(weighing, ranking.timings_ms, self.read_by)
-        scored = _extractor(models.encoder).scored(ranking.query, hits)
+        scored = models.extractor(reader).scored(ranking.query, hits)
         return WeighResult(found(question, hits, scored, SHORT.margin), ranking.timings_ms)
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
@@ -496,12 +495,6 @@ class Session:
             return {}
         graph = open_graph(self.settings)
         return {pmid: graph.times_cited(pmid) for pmid in pmids}
-
-
-def _extractor(encoder: TextEncoder | None) -> Extractor:
-    from biorag.answering.extract import Extractor
-
-    return Extractor(encoder if encoder and encoder.has_tokens else None)
 
 
 def retracted_note(snippets: Sequence[Snippet]) -> str:

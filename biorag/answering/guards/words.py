@@ -84,6 +84,7 @@ def _frequencies() -> tuple[int, Mapping[str, int]]:
     return int(lines[0]), {stem: int(count) for stem, count in rows}
 
 
+RARE = 0.65  # rarity from which a word names something, and is not of those that questions are made of
 COMMON = 0.36  # rarity up to which a word names nothing: a sixteenth of the snippets that words were counted in
 
 

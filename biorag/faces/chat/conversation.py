@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from biorag.answering.guards.words import rarity, stems
+from biorag.answering.guards.words import RARE, rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
@@ -19,7 +19,6 @@ from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
 NEAR = 0.4  # mean MaxSim from which a snippet has to do with a few words
-UNUSUAL = 0.65  # rarity of a word that is not of those that questions are made of
 COMMANDS = {
     "/help": "this list",
     "/show N": "the whole snippet of hit N, or of an id or a PMID",
@@ -73,7 +72,7 @@ class Conversation:
         "Thanks" is short, a word that the literature hardly has, and no snippet comes near to it.
         """
         check_text(line)
-        if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < UNUSUAL:
+        if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < RARE:
             return True
         near = self._session.nearness(line, filter=self._conditions, exclude_pmid=self._exclude_pmid)
         return near is None or near >= NEAR
@@ -107,7 +106,6 @@ class Conversation:
             filter=self._conditions,
             exclude_pmid=self._exclude_pmid,
             answer_anyway=holds or None,
-            own_words=question if searched != question else "",
             on_text=on_text,
         )
         if self.turns and searched != question:

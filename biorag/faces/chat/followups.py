@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from biorag.answering.extract import RARE
-from biorag.answering.guards.words import is_common, rarity, stems, units
+from biorag.answering.guards.words import RARE, is_common, rarity, stems, units
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import terms

@@ -1,0 +1,326 @@
+"""Make the rows by which the packaged reader learnt which sentences answer, for `biorag train reader`.
+
+    python -m scripts.answer_rows DATA 3 rows3 && python -m scripts.answer_rows DATA 4 rows4
+
+3 and 4 are the stages; docs/readers.md has the commands that train on the rows. Each row has a question, a sentence as
+the extractor shows it to a reader, and whether it answers. The others stand beside the answer or in its place, those
+first that have most of the question's words:
+
+- BioASQ 1 to 6: sentences with an exact answer, or with most of the ideal answer's words that the question lacks.
+- MedQuAD: an answer on a disease, beside the answers to what else is asked of it; most questions in other words.
+- Evidence Inference: sentences that people marked, for questions of other forms too.
+- COVID-QA, QED, XQuAD, SelQA: the sentence with the answer.
+- Abstracts with sections (stage 4): conclusions and results for the title, beside aims, background and methods.
+- Claims (stage 4): the sentences that decide one, of SciFact, Check-COVID and Citation-Integrity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import bm25s
+import Stemmer
+
+from biorag.answering.extract import candidates, window_of
+from biorag.answering.guards.words import rarity, stems
+from biorag.answering.sections import labelled_sentences
+from biorag.corpus.claims import read_claims
+from biorag.training.reading import LONGEST
+from biorag.training.rows import read_records
+from biorag.types import Hit, Snippet
+
+ROWS = 2500  # of a file, as many as --limit 2500 takes of one
+NEAR = 0.8  # likeness to a held-out question from which one is left out
+Row = tuple[str, str, int]
+ASKED = {  # the questions of MedQuAD in other words, by their type
+    "treatment": "How is {} treated?|What helps against {}?|What is the treatment of {}?|Which drugs are used for {}?"
+    "|How do you manage {}?|therapy of {}|How should {} be treated?|What can be done about {}?|management of {}",
+    "symptoms": "What are the symptoms of {}?|How does {} present?|What are the signs of {}?"
+    "|How do I know that I have {}?|clinical features of {}|How does {} show?",
+    "causes": "What causes {}?|Why does {} happen?|What leads to {}?|What is {} due to?|cause of {}"
+    "|Where does {} come from?",
+    "information": "What is {}?|Define {}.|What does {} mean?|What kind of disease is {}?|definition of {}",
+    "exams and tests": "How is {} diagnosed?|Which test confirms {}?|How do doctors find {}?"
+    "|What tests are done for {}?|diagnosis of {}",
+    "outlook": "What is the prognosis of {}?|How long do people live with {}?|Does {} get better?"
+    "|What is the outcome of {}?|Is {} dangerous?",
+    "prevention": "How can {} be prevented?|What protects against {}?|How do I avoid {}?|prevention of {}",
+    "frequency": "How common is {}?|How many people have {}?|What is the prevalence of {}?|How often does {} occur?"
+    "|incidence of {}",
+    "inheritance": "How is {} inherited?|Does {} run in families?|Is {} passed on to children?",
+    "genetic changes": "Which gene is mutated in {}?|What genes are involved in {}?|Which mutations cause {}?",
+    "susceptibility": "Who gets {}?|What are the risk factors for {}?|Who is at risk for {}?"
+    "|What raises the risk of {}?",
+    "complications": "What are the complications of {}?|What can {} lead to?",
+}
+HEREDITARY = {"causes", "genetic changes", "inheritance", "susceptibility"}  # types that one sentence may answer
+FREQUENT = {"information", "inheritance", "genetic changes", "frequency"}  # of which half is drawn
+COMPARED = (  # the questions of Evidence Inference in other words
+    "Is {i} better than {c} for {o}?",
+    "What does {i} do to {o}?",
+    "How does {i} compare with {c} in {o}?",
+    "Does {i} change {o}?",
+    "{i} versus {c}: {o}",
+    "What is the effect of {i} on {o}?",
+    "Does {i} work better than {c}?",
+)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file."""
+    return [dict(record) for _, record in read_records(path)]
+
+
+def squashed(text: str) -> str:
+    """Return letters and digits alone, in lower case."""
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+def strings(answer: Any) -> list[str]:
+    """Return the names in an exact answer."""
+    return [answer] if isinstance(answer, str) else [text for one in answer or () for text in strings(one)]
+
+
+def weight(words: Iterable[str]) -> float:
+    """Return the sum of the rarities of stems."""
+    return sum(map(rarity, words))
+
+
+def covered(question: str, text: str) -> float:
+    """Return the share of a question's words that a text has, by rarity."""
+    asked = set(stems(question))
+    return weight(asked & set(stems(text))) / max(1e-6, weight(asked))
+
+
+def agreement(ideal: str, question: str, text: str) -> float:
+    """Return the F1, by rarity, of a text's words and an ideal answer's, both without the question's."""
+    asked = set(stems(question))
+    wanted, said = set(stems(ideal)) - asked, set(stems(text)) - asked
+    common = weight(wanted & said)
+    return 2 * common / max(1e-6, weight(wanted) + weight(said))
+
+
+def near(record: dict[str, Any]) -> bool:
+    """Tell whether a question nearly equals one that is held out."""
+    return bool(record.get("near_heldout")) and record["near_heldout"][0] >= NEAR
+
+
+class Rows:
+    """Rows of questions and sentences."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.rows: dict[Row, None] = {}
+
+    def put(self, question: str, texts: Iterable[str], answers: bool, title: str = "", titled: float = 1.0) -> None:
+        """Add sentences, each after its title with probability `titled`."""
+        for text in texts:
+            named = title and title.strip() != text.strip() and self.rng.random() < titled
+            sentence = f"{title.rstrip('.')}. {text}" if named else text
+            if len(question) + len(sentence) <= LONGEST:
+                self.rows.setdefault((question, sentence, int(answers)))
+
+    def tempting(self, question: str, texts: Sequence[str], most: int) -> list[str]:
+        """Return texts, those first that have most of a question's words, with some chance."""
+        return sorted(texts, key=lambda text: -covered(question, text) + 0.3 * self.rng.random())[:most]
+
+    def drawn(self, texts: Sequence[str], most: int) -> list[str]:
+        """Return texts drawn at random."""
+        return self.rng.sample(texts, min(most, len(texts)))
+
+    def bioasq(self, data: Path, positives: int, beside: int, elsewhere: int) -> None:
+        """Add BioASQ's questions with the sentences that BM25 finds for them, and of their gold passages."""
+        docs = read(data / "qa/bioasq_1_6_docs.jsonl.gz")
+        by_id = {doc["id"]: doc for doc in docs}
+        questions = [one for one in read(data / "qa/bioasq_1_6.jsonl.gz") if not near(one)]
+        stemmer, bm25 = Stemmer.Stemmer("english"), bm25s.BM25()
+        tokens = [
+            bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+            for texts in ([doc["contents"] for doc in docs], [one["question"] for one in questions])
+        ]
+        bm25.index(tokens[0], show_progress=False)
+        numbers, _ = bm25.retrieve(tokens[1], k=10, show_progress=False)
+        for one, found in zip(questions, numbers, strict=True):
+            gold = {f"pubmed_{passage['pmid']}" for passage in one["passages"] if passage.get("pmid")}
+            ids = [docs[number]["id"] for number in found]
+            others = sorted(gold & by_id.keys() - set(ids))
+            self.rng.shuffle(others)
+            hits = [
+                Hit(n, Snippet(id, by_id[id]["title"], by_id[id]["content"]), 1.0)
+                for n, id in enumerate([*ids, *others[:4]], 1)
+            ]
+            parts = self._judged(one, hits, gold)
+            if parts[0]:
+                self.put(one["question"], self.drawn(parts[0], positives), True)
+                self.put(one["question"], self.tempting(one["question"], parts[1], beside), False)
+                self.put(one["question"], self.tempting(one["question"], parts[2], elsewhere), False)
+
+    @staticmethod
+    def _judged(one: dict[str, Any], hits: Sequence[Hit], gold: set[str]) -> tuple[list[str], list[str], list[str]]:
+        """Return the sentences that answer, those beside them in gold records, and those of other records."""
+        question, answers, beside, elsewhere = one["question"], [], [], []
+        exact = strings(one["exact_answer"]) if one["type"] in ("factoid", "list") else []
+        names = [name for name in map(squashed, exact) if len(name) > 1 and name not in squashed(question)]
+        ideals = strings(one["ideal_answer"])[:3]
+        rows = candidates(hits)
+        said = [max((agreement(ideal, question, row.text) for ideal in ideals), default=0.0) for row in rows]
+        of_gold = [hits[row.n - 1].snippet.id in gold for row in rows]
+        scores = [
+            (alike + 0.15 * covered(question, row.text)) * is_gold
+            for row, alike, is_gold in zip(rows, said, of_gold, strict=True)
+        ]
+        best = max(scores, default=0.0)
+        for index, row in enumerate(rows):
+            has = any(name in squashed(row.text) for name in names)
+            right = has if names else scores[index] >= 0.75 * best and said[index] >= 0.12
+            wrong = not has if names else scores[index] < 0.45 * best
+            if of_gold[index] and (right or wrong):
+                (answers if right else beside).append(window_of(rows, index))
+            elif not of_gold[index] and (not has if names else said[index] < 0.12):
+                elsewhere.append(window_of(rows, index))
+        return answers, beside, elsewhere
+
+    def medquad(self, data: Path) -> None:
+        """Add MedQuAD's questions, each with the answers to it, and those to other questions on the disease."""
+        by_disease: dict[str, dict[str, list[tuple[str, list[str]]]]] = defaultdict(lambda: defaultdict(list))
+        for one in read(data / "qa/medquad.jsonl.gz"):
+            texts = [] if one.get("boilerplate") else list(_plain(one["passages"][0]["text"]))
+            if texts and (title := one["passages"][0]["title"].strip()):
+                by_disease[title][one["qtype"]].append((one["question"], texts))
+        openings = [(title, texts[0]) for title, types in by_disease.items() for ((_, texts), *_) in types.values()]
+        for title, types in by_disease.items():
+            for kind, asked in types.items():
+                alike = HEREDITARY if kind in HEREDITARY else {kind}
+                others = [text for type in types.keys() - alike for _, texts in types[type] for text in texts[:5]]
+                for question, texts in asked:
+                    if kind in FREQUENT and self.rng.random() < 0.55:
+                        continue
+                    if kind in ASKED and self.rng.random() < 0.7:
+                        question = self.rng.choice(ASKED[kind].split("|")).format(title)
+                    self.put(question, self.drawn(texts[:3], 2), True, title, 0.5)
+                    wrong = [text for text in others if text not in texts]
+                    self.put(question, self.tempting(question, wrong, 3), False, title, 0.5)
+                    other, text = self.rng.choice(openings)
+                    if other != title and self.rng.random() < 0.4:
+                        self.put(question, [text], False, other)
+
+    def evidence_inference(self, data: Path) -> None:
+        """Add questions on trials, most in other words, with the sentences that people marked."""
+        asked = {one["id"]: one for one in read(data / "qa/evidence_inference_qa.jsonl.gz")}
+        for id, right, wrong in _marked(data / "qa/assel_evidence_inference.jsonl.gz", "qid"):
+            if one := asked.get(id):
+                question = one["question"]
+                if self.rng.random() < 0.8:
+                    form = self.rng.choice(COMPARED)
+                    question = form.format(i=one["intervention"], c=one["comparator"], o=one["outcome"])
+                title = one["passages"][0].get("title") or ""
+                self.put(question, right[:2], True, title, 0.6)
+                self.put(question, self.tempting(question, wrong, 3), False, title, 0.6)
+
+    def marked(self, path: Path, most: int) -> None:
+        """Add questions with sentences that are marked."""
+        rows = list(_marked(path, "question"))
+        for question, right, wrong in self.rng.sample(rows, min(most, len(rows))):
+            self.put(question, right[:1], True)
+            self.put(question, self.tempting(question, wrong, 3), False)
+
+    def abstracts(self, path: Path) -> None:
+        """Add titles with the findings of their abstracts, beside aims, background and methods."""
+        for one in read(path):
+            rows, title = labelled_sentences(one["content"] or ""), one["title"].strip("[]. ")
+            parts = {
+                kind: [row.text for row in rows if row.section in kind.split() and len(row.text) > 40]
+                for kind in ("conclusions", "results", "objective background methods")
+            }
+            found, seen, planned = parts.values()
+            if planned and (found or seen) and len(title) > 15:
+                question = title if title.endswith("?") else self._of_title(title)
+                self.put(question, [*found[:2], *self.tempting(question, seen, 1)], True)
+                self.put(question, self.tempting(question, planned, 3), False)
+
+    def _of_title(self, title: str) -> str:
+        low = title[0].lower() + title[1:] if title[1:2].islower() else title
+        if re.match(r"(the )?effects? of ", low):
+            return self.rng.choice([title, f"What is the {low.removeprefix('the ')}?"])
+        return self.rng.choice([title, f"What is known about {low}?", f"What was found on {low}?"])
+
+    def claims(self, path: Path) -> None:
+        """Add claims with the sentences that decide them."""
+        for claim in read_claims(path):
+            if claim.rationale and claim.sentences:
+                text = claim.claim.strip().rstrip(".")
+                low = text[0].lower() + text[1:] if text[1:2].islower() else text
+                question = self.rng.choice([f"{text}.", f"Is it true that {low}?", f"{text}?"])
+                right = [claim.sentences[number] for number in sorted(claim.rationale)]
+                wrong = [text for number, text in enumerate(claim.sentences) if number not in claim.rationale]
+                self.put(question, self.drawn(right, 2), True)
+                self.put(question, self.tempting(question, wrong, 3), False)
+
+
+def _plain(text: str) -> Iterator[str]:
+    """Yield the sentences of an answer of MedQuAD that are no lists, headings or questions."""
+    text = re.sub(r"\s+", " ", re.sub(r"Key Points.*?\n\s*\n\s*\n", " ", text[:4000], flags=re.DOTALL))
+    rows = candidates([Hit(1, Snippet("", "", text), 1.0)])
+    for index, row in enumerate(rows):
+        if 30 <= len(row.text) <= 320 and row.text.count(" - ") < 3:
+            yield window_of(rows, index)
+
+
+def _marked(path: Path, key: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield the values of a key with the sentences that answer, and those beside them."""
+    by_key: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for row in read(path):
+        if row["label"] or len(row["sentence"]) > 25:
+            by_key[row[key]][0 if row["label"] else 1].append(row["sentence"])
+    yield from ((name, right, wrong) for name, (right, wrong) in sorted(by_key.items()) if right)
+
+
+def made(data: Path, stage: int) -> list[Row]:
+    """Return the rows of a stage, in an order drawn at random."""
+    rng = random.Random(stage)
+    asked, rest, more = Rows(rng), Rows(rng), Rows(rng)
+    more.medquad(data)
+    for name, most in (("covidqa", 1500), ("qed", 700), ("xquad_en", 700), ("selqa", 1500)):
+        rest.marked(data / f"qa/assel_{name}.jsonl.gz", most)
+    asked.evidence_inference(data)
+    if stage == 3:
+        asked.bioasq(data, 4, 3, 4)
+        kept = [*more.rows, *rest.rows]
+    else:
+        asked.evidence_inference(data)
+        asked.bioasq(data, 5, 6, 5)
+        for name in ("evidence_inference", "med1250", "ncbi_disease"):
+            asked.abstracts(data / f"qa/{name}_docs.jsonl.gz")
+        for name in ("scifact", "check_covid", "citation_integrity"):
+            asked.claims(data / f"claims/train/{name}.jsonl.gz")
+        kept = [*rng.sample(list(more.rows), 7000), *rng.sample(list(rest.rows), 5000)]
+    rows = [*asked.rows, *kept]
+    rng.shuffle(rows)
+    return rows
+
+
+def main() -> None:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("stage", type=int, choices=(3, 4))
+    parser.add_argument("out", type=Path)
+    asked = parser.parse_args()
+    rows = made(asked.data, asked.stage)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for start in range(0, len(rows), ROWS):
+        with gzip.open(asked.out / f"answers_{start // ROWS:02}.jsonl.gz", "wt", encoding="utf-8") as file:
+            for question, sentence, label in rows[start : start + ROWS]:
+                file.write(json.dumps({"question": question, "sentence": sentence, "label": label}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
