@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from biorag.corpus.budget import draw
 from biorag.papers.files.facts import cited_authors
 from biorag.papers.files.headings import heads_list
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
@@ -167,6 +168,7 @@ def _lines(paragraph: Paragraph) -> Iterator[tuple[str, Paragraph, bool]]:
     """Yield the lines of a paragraph of a list, at their places, and whether each is its first."""
     is_first = True
     for offset, line in enumerate(paragraph.text.splitlines()):
+        draw()
         if _WORDS.search(line) or (not is_first and re.search(r"[^\W_]", line)):
             number = paragraph.line + offset
             at_line = replace(paragraph, line=number, place=f"line {number}") if paragraph.line else paragraph
