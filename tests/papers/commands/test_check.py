@@ -81,6 +81,9 @@ def test_findings_in_the_order_of_their_harm_and_what_is_not_sure_apart(home, tm
         "supported": 1,
         "not_judged": 1,
     }
+    assert report["not_judged"] == {
+        "claim without a record": 1, "volume not in the record": 3, "pages not in the record": 3
+    }  # fmt: skip
 
 
 def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeypatch):
@@ -166,6 +169,7 @@ def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     shown = invoke("check", file, "--fail-unsupported", home=home)
     assert shown.exit_code == 7
     assert shown.stdout.startswith("4 references, 4 citing sentences")
+    assert "; not judged: claim without a record (1)" in shown.stdout.partition("Retracted")[0].replace("\n", " ")
     assert (
         shown.stdout.index("Retracted (1)") < shown.stdout.index("Not found (1)") < shown.stdout.index("Not sure (1)")
     )
