@@ -58,7 +58,7 @@ class Claims:
 def verify(
     asked: Claims,
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
     fail_unsupported: Annotated[
         bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
     ] = False,
@@ -79,16 +79,15 @@ def verify(
     from biorag.corpus.claims import read_claims
 
     asked.check()
-    where = filters.arguments
     if asked.claims and asked.out:
         claims = list(read_claims(asked.claims))
         with show.progress("Claims", len(claims)) as advance:
-            counts, note = judge_file(settings, claims, asked.claims, asked.out, where, advance)
+            counts, note = judge_file(settings, claims, asked.claims, asked.out, filter or (), advance)
         supported = counts[Verdict.SUPPORTED] == len(claims)
         show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
     else:
         with Session(settings) as session:
-            verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
+            verdict = session.verify(asked.claim or "", snippet=asked.snippet, filter=filter or ())
             note = session.read_by if verdict.checked.basis == "reader" else ""
         supported = verdict.checked.verdict is Verdict.SUPPORTED
         show.result(verdict.to_json(), as_json, lambda _: _print(verdict))

@@ -26,7 +26,7 @@ Output = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choi
 def weigh(
     claim: Annotated[list[str], Argument(help="Claim, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
     output: Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
@@ -47,7 +47,7 @@ def weigh(
 
     format = options.output_format(output, as_json, WEIGHINGS)
     with Session(settings) as session:
-        result = session.weigh(" ".join(claim), **filters.arguments)
+        result = session.weigh(" ".join(claim), filter=filter or ())
         note = session.read_by
     if as_json:
         show.print_json(result.to_json())

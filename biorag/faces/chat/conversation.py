@@ -60,10 +60,10 @@ class Turn:
 
 
 class Conversation:
-    """Turns over a session; `filters` and `exclude_pmid` always hold, beside the filter that is set."""
+    """Turns over a session; `filters` always hold, beside the filter that is set."""
 
-    def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:
-        self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
+    def __init__(self, session: Session, filters: Sequence[str] = ()) -> None:
+        self._session, self._filters = session, tuple(filters)
         self.filter = ""
         self.turns: list[Turn] = []
 
@@ -75,7 +75,7 @@ class Conversation:
         check_text(line)
         if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < UNUSUAL:
             return True
-        near = self._session.nearness(line, filter=self._conditions, exclude_pmid=self._exclude_pmid)
+        near = self._session.nearness(line, filter=self._conditions)
         return near is None or near >= NEAR
 
     def standalone(self, question: str) -> Rewritten:
@@ -93,7 +93,6 @@ class Conversation:
             last.searched,
             last.answer.text,
             filter=self._conditions,
-            exclude_pmid=self._exclude_pmid,
         )
 
     def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
@@ -105,7 +104,6 @@ class Conversation:
         answer = self._session.ask(
             searched,
             filter=self._conditions,
-            exclude_pmid=self._exclude_pmid,
             answer_anyway=holds or None,
             own_words=question if searched != question else "",
             on_text=on_text,

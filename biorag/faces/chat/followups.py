@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -87,17 +86,14 @@ def standalone(
     answer: str,
     *,
     filter: Filter = (),
-    exclude_pmid: Sequence[int] = (),
 ) -> Rewritten:
     """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question as it was searched, `answer` the answer to it; `filter` and `exclude_pmid` are those
-    of the question. Raises `ServiceError` if the generator fails.
+    `previous` is the last question as it was searched, `answer` the answer to it; `filter` is that of the
+    question. Raises `ServiceError` if the generator fails.
     """
     combined = with_topic_of(previous, question)
-    holds = combined != question and _held_together(
-        question, combined, session.search(combined, filter=filter, exclude_pmid=exclude_pmid)
-    )
+    holds = combined != question and _held_together(question, combined, session.search(combined, filter=filter))
     if not holds and not is_follow_up(question):
         return Rewritten(question)
     # The answer quotes documents, so the chat's own marks in it are defused.

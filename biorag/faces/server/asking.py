@@ -109,8 +109,7 @@ def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
     if not after:
         return session.ask(**asked, on_text=grow)
     text = asked.pop("question")
-    conditions = {name: asked[name] for name in ("filter", "exclude_pmid")}
-    searched, holds = standalone(session, text, after, said, **conditions)
+    searched, holds = standalone(session, text, after, said, filter=asked["filter"])
     asked["answer_anyway"] = asked["answer_anyway"] or holds or None
     answer = session.ask(searched, **asked, own_words=text if searched != text else "", on_text=grow)
     return answer if searched == text else following(text, after, said, answer)
