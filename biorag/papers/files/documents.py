@@ -63,7 +63,7 @@ def _content(source: Source) -> bytes:
 def _archive(content: bytes) -> zipfile.ZipFile:
     """Return a zip archive, what its files say to unpack to drawn: zipfile reads no more than they say."""
     archive = zipfile.ZipFile(io.BytesIO(content))
-    draw(unpacked=sum(member.file_size for member in archive.infolist()))
+    draw(unpacked_bytes=sum(member.file_size for member in archive.infolist()))
     return archive
 
 
@@ -178,16 +178,19 @@ def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
 def web_page(source: Source) -> Any:
     """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
     with _damage_named(source, "a web page"):
-        return _page(_content(source))
+        return _page(source, _content(source))
 
 
-def _page(content: bytes) -> Any:
+def _page(source: Source, content: bytes) -> Any:
     from lxml import html
 
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
     for crowded in _CROWDED.finditer(_tagged(content)):
         draw(attributes=len(_ATTRIBUTE.findall(crowded[1])))
-    return html.document_fromstring(content, parser=parser)
+    page = html.document_fromstring(content, parser=parser)
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):  # what follows would be lost
+        raise DamagedSourceError(source.name, 1, "tags 256 deep, or 10 MB of text without one: split it")
+    return page
 
 
 def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -240,7 +243,7 @@ def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
         fields, chapters = _package(archive)
         if _encrypted(archive) & set(chapters):
             raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-        lines = [line for chapter in chapters for line in html_lines(_page(archive.read(chapter)))]
+        lines = [line for chapter in chapters for line in html_lines(_page(source, archive.read(chapter)))]
     facts = {
         "authors": inverted(fields.get("creator", [])),
         "year": next(filter(None, map(year_in, fields.get("date", ()))), None),

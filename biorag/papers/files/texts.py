@@ -54,10 +54,7 @@ def parse_part(part: PaperPart) -> Snippet:
 
 
 def reader(read: Callable[[Source], Iterator[tuple[int, PaperPart]]]) -> FileReader:
-    """Return the reader of a format whose files are papers, by a function that yields the parts with their lines.
-
-    Each file has a budget, on which it draws.
-    """
+    """Return the reader of a format whose files are papers, by a function that yields the parts with their lines."""
     return FileReader(lambda source: within(source.name, read(source)), parse_part, lambda part: part.text)
 
 

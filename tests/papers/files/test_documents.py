@@ -194,6 +194,8 @@ DAMAGED = [
     ("a.epub", {"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
     ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
     ("a.epub", lambda: packed_epub()[:600], "cannot be read"),
+    ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
+    ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),
 ]  # fmt: skip
 
 
