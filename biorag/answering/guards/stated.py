@@ -171,7 +171,7 @@ def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
 
 
 def _cut_after(right: Sequence[_Token]) -> bool:
-    """Whether a claim may end before these words: where the sentence pauses or joins, and neither restricts nor denies."""
+    """Whether a claim may end before these words: the sentence pauses or joins, and neither restricts nor denies."""
     if not right or any(token.key == NEGATION for token in right):  # "A helps, a difference that was not significant"
         return False
     if right[0].word.text.lower() in lexicon().joining:
