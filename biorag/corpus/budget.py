@@ -16,6 +16,7 @@ LIMITS = {
     "attributes": 20_000,  # of HTML tags that have many: each is compared with each of its tag
     "characters": 16 << 20,
     "lines": 2_000_000,
+    "citations": 2_000_000,
     "seconds": 15,  # that the thread computes
 }
 T = TypeVar("T")

@@ -48,6 +48,7 @@ HOSTILE = [
     ("a.json", b'{"sentences": []}'.ljust(1001), "characters", 1000),
     ("a.txt", b"\n" * 1001, "lines", 1000),
     ("a.tex", b"a \\cite{a}\n" * 1001, "lines", 1000),
+    ("a.tex", b"a \\cite{a,b,c}\n\n\\bibitem{a} Smith J. A title of it. 2011.\n\n" * 50, "citations", 99),
     *((f"a.{suffix}", content, "seconds", -1) for suffix, content in (
         ("md", b"a b [1]."), ("tex", b"a \\cite{a}"), ("html", b"<p>x [1]</p>"), ("docx", docx("")),
         ("epub", packed_epub()),

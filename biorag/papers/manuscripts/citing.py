@@ -184,7 +184,7 @@ class Register:
         for finder in finders:
             draw()
             for mark in finder(text):
-                draw()
+                draw(citations=1 + len(mark.keys))
                 if (mark.keys or mark.unlisted) and not any(taken[mark.start : mark.end]):
                     taken[mark.start : mark.end] = b"\1" * (mark.end - mark.start)
                     marks.append(mark)

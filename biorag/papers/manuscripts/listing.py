@@ -115,6 +115,7 @@ def _are_numbered(paragraphs: Sequence[Paragraph]) -> bool:
 
 
 def _number(text: str) -> str:
+    draw()
     match = _NUMBER.match(text)
     return next(filter(None, match.groups()), "") if match else ""
 
@@ -168,7 +169,6 @@ def _lines(paragraph: Paragraph) -> Iterator[tuple[str, Paragraph, bool]]:
     """Yield the lines of a paragraph of a list, at their places, and whether each is its first."""
     is_first = True
     for offset, line in enumerate(paragraph.text.splitlines()):
-        draw()
         if _WORDS.search(line) or (not is_first and re.search(r"[^\W_]", line)):
             number = paragraph.line + offset
             at_line = replace(paragraph, line=number, place=f"line {number}") if paragraph.line else paragraph
@@ -184,6 +184,7 @@ def _begins_with_authors(line: str) -> bool:
 
 def read_reference(text: str) -> Reference:
     """Return what an item of a list says of a publication; fields that cannot be read are empty."""
+    draw()
     text = text[:LONGEST]
     doi, pmid = DOI.search(text), PMID.search(text)
     plain = without_numbers(text)
