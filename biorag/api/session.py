@@ -283,7 +283,7 @@ class Session:
         return self._checker.reader
 
     def show(self, id: str | int) -> SnippetResult:
-        """Return the snippets of an id or a PMID, with how many papers of the local graph cite each.
+        """Return the snippets of an id, a PMID or a DOI, with how many papers of the local graph cite each.
 
         Raises `MissingError` if there is none.
         """
@@ -291,7 +291,7 @@ class Session:
 
         snippets = self._named(str(id))
         if not snippets:
-            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id or the PMID of one")
+            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id, PMID or DOI of one")
         cited = self._times_cited(snippets)
         return SnippetResult(self.name, snippets, tuple(facts_of(one, cited.get(one.pmid or 0)) for one in snippets))
 

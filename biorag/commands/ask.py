@@ -103,7 +103,7 @@ def search(
 @expanded
 def show_snippet(
     which: Annotated[
-        str, Argument(metavar="ID|N", help="Id or PMID of a snippet, or N for the N-th hit of the last search.")
+        str, Argument(metavar="ID|N", help="Id, PMID or DOI of a snippet, or N for the N-th hit of the last search.")
     ],
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
     line: CommandLine,
