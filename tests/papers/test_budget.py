@@ -47,6 +47,7 @@ HOSTILE = [
     ("a.docx", docx(f"<w:tbl>{ROW * 99}</w:tbl>"), "characters", 1000),
     ("a.json", b'{"sentences": []}'.ljust(1001), "characters", 1000),
     ("a.txt", b"\n" * 1001, "lines", 1000),
+    ("a.html", b"<p>x [1]" * 501, "lines", 1000),
     ("a.tex", b"a \\cite{a}\n" * 1001, "lines", 1000),
     ("a.tex", b"a \\cite{a,b,c}\n\n\\bibitem{a} Smith J. A title of it. 2011.\n\n" * 50, "citations", 99),
     *((f"a.{suffix}", content, "seconds", -1) for suffix, content in (

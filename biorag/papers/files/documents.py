@@ -226,7 +226,7 @@ def html_lines(page: Any) -> Iterator[tuple[int, str]]:
             continue
         has_blocks = next(element.iterdescendants(*_BLOCKS), None) is not None
         content = "" if has_blocks else element.text_content()
-        draw(characters=len(content))
+        draw(characters=len(content), lines=2)
         text = " ".join(content.split() or (element.text or "").split())
         if text:
             level = int(element.tag[1]) if element.tag[0] == "h" else 0
