@@ -339,13 +339,7 @@ class Session:
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
         return WeighResult(weighing, timings, self.read_by)
 
-    def studies(
-        self,
-        question: str,
-        *,
-        filter: Filter = (),
-        **changes: Unpack[QuestionSettings],
-    ) -> WeighResult:
+    def studies(self, question: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> WeighResult:
         """Find the studies that answer a question, each with the sentence that comes nearest to it.
 
         Of a yes/no question a reader that is trusted with both sides tells which say yes (`weighing.supporting`) and
@@ -375,10 +369,7 @@ class Session:
         return self._checker.stances(claim, snippets, leaning=True)
 
     def verify_all(
-        self,
-        claims: Sequence[tuple[str, Snippet | str | None]],
-        *,
-        filter: Filter = (),
+        self, claims: Sequence[tuple[str, Snippet | str | None]], *, filter: Filter = ()
     ) -> list[VerdictResult]:
         """Judge claims, searching for all at once but for those with a snippet, or the id or PMID of one.
 

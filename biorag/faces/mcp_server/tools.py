@@ -77,12 +77,7 @@ class Tools:
         self._pool = pool
 
     def search(
-        self,
-        query: Query,
-        k: HitCount = None,
-        filter: Condition = "",
-        mode: Mode = None,
-        index: IndexName = "",
+        self, query: Query, k: HitCount = None, filter: Condition = "", mode: Mode = None, index: IndexName = ""
     ) -> Json:
         """Find the snippets that are relevant to a query, best first, with their ids, PMIDs and facts."""
         with self._pool.lend(index) as session:
@@ -129,13 +124,7 @@ class Tools:
         with self._pool.lend(index) as session:
             return quoting(session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 
-    def weigh(
-        self,
-        claim: Claim,
-        k: HitCount = None,
-        filter: Condition = "",
-        index: IndexName = "",
-    ) -> Json:
+    def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", index: IndexName = "") -> Json:
         """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
 
         The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
