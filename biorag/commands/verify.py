@@ -38,7 +38,7 @@ UNSTATED = "No retrieved snippet states this in these words: read them with 'bio
 class Claims:
     """The claims to judge: one, or those of a file."""
 
-    claim: Annotated[str | None, Argument(help="Claim.")] = None
+    claim: Annotated[str | None, Argument(help="One claim, in quotation marks; --claims takes many.")] = None
     claims: Annotated[
         Path | None, Option(help="JSONL of id, claim and, to judge by, snippet or title and sentences (.gz too).")
     ] = None
@@ -63,13 +63,14 @@ def verify(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
     filter: options.Filters = None,
     fail_unsupported: Annotated[
-        bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
+        bool, Option("--fail-unsupported", help="Exit with code 7 unless the claim, or each of --claims, is supported.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Say whether the evidence states a claim in these words, or, with a reader, supports or contradicts it.
 
-    Each claim is searched for, unless a snippet is named or its row has sentences. A stated claim need not be true.
+    The claim is searched for, unless --snippet names what to judge it by. So is each of --claims, unless its row has
+    sentences. A stated claim need not be true.
 
     Examples:
 

@@ -49,8 +49,9 @@ def _damage_named(source: Source, what: str) -> Iterator[None]:
     except BadInputError:
         raise
     except Exception as error:
-        reason = f"{what} that cannot be read ({type(error).__name__})"
-        raise DamagedSourceError(source.name, 1, reason) from None
+        is_cut = isinstance(error, zipfile.BadZipFile)
+        fault = "its end is missing, or it is of another format" if is_cut else type(error).__name__
+        raise DamagedSourceError(source.name, 1, f"{what} that cannot be read ({fault})") from None
 
 
 def _content(source: Source) -> bytes:

@@ -184,7 +184,7 @@ DAMAGED = [
     ("a.txt", "naïve".encode("latin-1"), "not UTF-8 (byte 2)"),
     ("a.txt", b"one\nt\0wo", "NUL"),
     ("a.txt", b"x " * (9 << 20), "longer than 16 MiB"),
-    ("a.docx", b"PK\x03\x04 broken", "cannot be read"),
+    ("a.docx", b"PK\x03\x04 broken", "cannot be read (its end is missing, or it is of another format)"),
     ("a.docx", b"", "cannot be read"),
     ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"?>", b"?><!DOCTYPE x [<!ENTITY e 'f'>]>", 1)),
      "declares entities"),
@@ -193,7 +193,7 @@ DAMAGED = [
     ("a.epub", {"META-INF/container.xml": b"no XML"}, "cannot be read (XMLSyntaxError)"),
     ("a.epub", {"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
     ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
-    ("a.epub", lambda: packed_epub()[:600], "cannot be read"),
+    ("a.epub", lambda: packed_epub()[:600], "cannot be read (its end is missing, or it is of another format)"),
     ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
     ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),
 ]  # fmt: skip
