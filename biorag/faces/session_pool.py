@@ -19,7 +19,6 @@ from biorag.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
-CLOSED = "index {!r} cannot be opened now: {}"
 MOST_OPEN = 3  # besides the one that stays open
 
 
@@ -31,7 +30,8 @@ def first_of(settings: Settings) -> str | None:
 
 def _closed(name: str, error: BioragError) -> str:
     """Return why an index is not open, for those who ask it: of a server what it is, of files nothing but the log's."""
-    return CLOSED.format(name, error.public if isinstance(error, ServiceError) else "the server's log says why")
+    reason = error.public if isinstance(error, ServiceError) else "the server's log says why"
+    return f"index {name!r} cannot be opened now: {reason}"
 
 
 @dataclass(slots=True)

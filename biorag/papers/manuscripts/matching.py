@@ -138,7 +138,8 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
     ranked: list[tuple[tuple[float, bool, int, bool], Comparison, Snippet]] = []
     for record, snippet in candidates:
         if find_title(reference, record).likeness >= ALIKE:
-            same, is_begun = compared(reference, record), not _has_whole(reference, record)
+            same, own = compared(reference, record), _plain_title(f"{reference.read.title} {reference.text}")
+            is_begun = _plain_title(unmarked(record.title)) not in own
             is_retracted = snippet.retracted and all(same.agreements) and not is_begun
             # The nearest title comes first; of records of one paper, that which says that it was retracted.
             ranked.append(((-same.likeness, not is_retracted, len(same.differences), is_begun), same, snippet))
@@ -152,11 +153,6 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
         if (agrees and (len(agreements) > 1 or not is_apart)) or (is_long and is_same):
             return snippet
     return None
-
-
-def _has_whole(reference: ListedReference, record: Reference) -> bool:
-    """Return whether a reference has all of a record's title, and not its beginning alone."""
-    return _plain_title(unmarked(record.title)) in _plain_title(unmarked(f"{reference.read.title} {reference.text}"))
 
 
 def _match(
