@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from biorag.answering.guards.stated import compared
 from biorag.api.session import Session
 from biorag.corpus.enriching import Find
 from biorag.corpus.sentences import best_sentence, terms
@@ -246,10 +247,10 @@ def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
 
 def _of_claim(reference: ListedReference, claim: str, stance: Stance, record: Snippet) -> Iterator[Finding]:
     """Yield what the evidence says against a claim, or that it does not decide it, with the nearest sentence."""
-    if stance.verdict is Verdict.CONTRADICTED:
-        yield Finding(
-            FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
-        )
+    differs = compared(claim, stance.quote).difference if stance.basis == "quote" else ""
+    if stance.verdict is Verdict.CONTRADICTED or differs.lstrip("-<>≤≥")[:1].isdigit():  # no name
+        message = "the cited paper says otherwise"
+        yield Finding(FindingKind.CONTRADICTED, reference, message, stance=stance, record=record)
     elif stance.verdict is Verdict.UNSUPPORTED and stance.basis == "reader" and stance.probability >= SURE_FROM:
         message = "the cited abstract does not say so"
         yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)

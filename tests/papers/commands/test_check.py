@@ -5,6 +5,10 @@ import json
 import pytest
 from docx import Document
 
+from biorag.answering.guards.checker import Checker
+from biorag.papers.manuscripts.checking import FindingKind, _of_claim
+from biorag.papers.manuscripts.manuscript import ListedReference
+from biorag.references.reference import reference_of
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import ScriptedReader
@@ -93,6 +97,21 @@ def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeyp
     last = report["findings"][-1]
     assert (last["key"], last["message"], last["probability"]) == ("3", "the cited abstract does not say so", 0.85)
     assert report["not_sure"] == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "quote", "kind"),
+    [
+        ("Fever fell by 30%.", "Fever fell by 13% (95% CI 2 to 20).", FindingKind.CONTRADICTED),
+        ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", None),
+    ],
+)
+def test_another_number_is_a_contradiction_and_another_name_is_not(claim, quote, kind):
+    snippet = Snippet("a", "T", quote)
+    reference = ListedReference("1", "T", reference_of(snippet))
+    (stance,) = Checker().stances(claim, [snippet])
+    (finding,) = _of_claim(reference, claim, stance, snippet)
+    assert (finding.kind, stance.quote) == (kind, quote)
 
 
 CITES = (SENTENCES[0][:-5], SENTENCES[1][:-5], SENTENCES[3][:-5])
