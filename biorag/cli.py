@@ -85,10 +85,10 @@ PROGRAM = Registry(
         search           | ask:search                | Find the snippets that are relevant to a query.
         show             | ask:show_snippet          | Print a whole snippet, its reference and its study.
         verify           | verify:verify             | Judge claims by the evidence of an index.
-        weigh            | weigh:weigh               | Show the studies for and against a claim.
+        weigh            | verify:weigh              | Show the studies for and against a claim.
         check            | papers.check:check        | Check whether a manuscript's citations hold.
         indexes          | indexes:app               | List, show, rename, delete, export, import indexes.
-        info             | info:info                 | List indexes or settings.
+        info             | indexes:info              | List indexes or settings.
         delete           | delete:delete             | Remove snippets from an index.
         fetch            | lab.graph:fetch           | Fetch the records of a PubMed query into a file.
         *corpus          | lab.corpus:app            | Export a corpus for many machines.

@@ -570,7 +570,7 @@ BENCHMARKS = Registry(
     Kind("answers", ".commands.bench_answers:answers", "Compare answers with those of experts."),
     Kind("mirage", ".commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
     Kind("latency", ".commands.bench_latency:latency", "Time each stage of a question."),
-    Kind("similarity", ".commands.bench_similarity:similarity", "Compare cosines of relevant and other snippets."),
+    Kind("similarity", ".commands.bench_retrieval:similarity", "Compare cosines of relevant and other snippets."),
     Kind("bioasq", ".commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
     Kind("verification", ".commands.bench_answers:verification", "Judge claims that people labelled."),
     Kind("show", ".commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),

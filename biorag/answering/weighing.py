@@ -46,7 +46,6 @@ _EFFECTS = [
         rf"(?<![\w.,/–-]){_NUMBER}{_INTERVAL}(?:{_GAP}{_P})?",
         rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}"
         rf"(?:{_GAP}{_P})?",
-        rf"\b{_P}",
     )
 ]
 _SIZE = re.compile(r"\b[nN]\s?=\s?(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})\b")
@@ -230,9 +229,13 @@ def _order(study: Study) -> tuple[bool, float]:
 
 
 def effect_of(sentence: str) -> str | None:
-    """Return the measure that a sentence states first, with its interval and p-value; else a share or a p-value."""
+    """Return the measure that a sentence states first, with its interval and p-value; else two shares."""
     match = next(filter(None, (pattern.search(sentence[:LONGEST]) for pattern in _EFFECTS)), None)
-    return match[0].strip() if match else None
+    effect = match[0].strip() if match else ""
+    for opening, closing in ("[]", "()"):  # one of which may stand outside of what is matched
+        effect = effect.replace(closing, "", max(0, effect.count(closing) - effect.count(opening)))
+        effect += closing * (effect.count(opening) - effect.count(closing))
+    return effect or None
 
 
 def sample_size(sentence: str, abstract: str) -> Participants | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from biorag.api.answer_text import read_by
 from biorag.api.results import VerdictResult
-from biorag.api.session import Session, conditions
+from biorag.api.session import Filter, Session, conditions
 from biorag.corpus.claims import ClaimRow
 from biorag.engine import load_checker
 from biorag.settings.settings import Settings
@@ -24,21 +24,18 @@ Judge = Callable[[Sequence[ClaimRow]], list[VerdictResult]]
 
 
 def judge_file(
-    settings: Settings, claims: Sequence[ClaimRow], file: Path, out: Path, where: Mapping[str, Any], advance: OnProgress
+    settings: Settings, claims: Sequence[ClaimRow], file: Path, out: Path, filter: Filter, advance: OnProgress
 ) -> tuple[dict[str, int], str]:
-    """Write a verdict for each claim of a file to `out`; return the counts of each, and a note on the reader.
-
-    `where` has the filters, as the session's methods take them.
-    """
-    filters = [str(condition) for condition in conditions(**where)]
-    with _judging(settings, claims, where) as (judge, identity, reader):
+    """Write a verdict for each claim of a file to `out`; return the counts of each, and a note on the reader."""
+    where = [str(condition) for condition in conditions(filter)]
+    with _judging(settings, claims, filter) as (judge, identity, reader):
 
         def rows(rest: Sequence[ClaimRow]) -> Iterator[dict[str, Any]]:
             for batch in batched(rest, BATCH):
                 for row, verdict in zip(batch, judge(batch), strict=True):
                     yield {"id": row.id, **verdict.to_json()}
 
-        verdicts = Rows(out, {"claims": sha256_of(file), "filter": filters, **identity}, tally=_tally)
+        verdicts = Rows(out, {"claims": sha256_of(file), "filter": where, **identity}, tally=_tally)
         filled = verdicts.fill(claims, rows, advance, BATCH)
         note = read_by(reader)
     return {verdict.value: filled.counts.get(verdict.value, 0) for verdict in Verdict}, note
@@ -46,7 +43,7 @@ def judge_file(
 
 @contextmanager
 def _judging(
-    settings: Settings, claims: Sequence[ClaimRow], where: Mapping[str, Any]
+    settings: Settings, claims: Sequence[ClaimRow], filter: Filter
 ) -> Iterator[tuple[Judge, dict[str, Any], Reader | None]]:
     """Yield what judges a batch of claims, its identity, and the reader that it asks.
 
@@ -62,7 +59,7 @@ def _judging(
         return
     with Session(settings) as session:
         yield (
-            lambda batch: session.verify_all([(row.claim, row.text or row.snippet) for row in batch], **where),
+            lambda batch: session.verify_all([(row.claim, row.text or row.snippet) for row in batch], filter=filter),
             session.identity(),
             session.reader,
         )

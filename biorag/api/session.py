@@ -197,21 +197,19 @@ class Session:
         with self._opened_index():
             models.checked(conditions(filter))
 
-    def search(
-        self, query: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
-    ) -> SearchResult:
+    def search(self, query: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> SearchResult:
         """Find the snippets that are relevant to a query, as `biorag search` does.
 
-        `filter` is conditions such as "year>=2015 and not retracted", all of which must hold; `exclude_pmid` leaves out
-        PubMed records; `changes` are settings for this query alone, such as `k=10` (see `QuestionSettings`).
+        `filter` is conditions such as "year>=2015 and not pmid=29768149", all of which must hold; `changes` are
+        settings for this query alone, such as `k=10` (see `QuestionSettings`).
         Raises `UsageError` if the query is blank, or a filter or a setting is wrong.
         """
         check_text(query)
         models = self._models(**changes)
-        (ranking,) = self._ranked([query], models, conditions(filter, exclude_pmid))
+        (ranking,) = self._ranked([query], models, conditions(filter))
         return SearchResult(query, models.settings.retrieval.mode, ranking.hits, ranking.timings_ms)
 
-    def nearness(self, text: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = ()) -> float | None:
+    def nearness(self, text: str, *, filter: Filter = ()) -> float | None:
         """Return the largest mean MaxSim of a text to its hits by the packaged encoder.
 
         None without it, without hits, or if a word is several pieces to the encoder, as names of the field are.
@@ -220,7 +218,7 @@ class Session:
 
         check_text(text)
         models = self._models()
-        (ranking,) = self._ranked([text], models, conditions(filter, exclude_pmid))
+        (ranking,) = self._ranked([text], models, conditions(filter))
         gauge = models.load_gauge()
         if gauge is None or not ranking.hits:
             return None
@@ -235,7 +233,6 @@ class Session:
         *,
         options: Options = (),
         filter: Filter = (),
-        exclude_pmid: Sequence[int] = (),
         on_text: Callable[[str], None] | None = None,
         **changes: Unpack[QuestionSettings],
     ) -> AnswerResult:
@@ -249,7 +246,7 @@ class Session:
 
         check_text(question)
         asked = Question("ask", question, options_of(options))
-        where = conditions(filter, exclude_pmid)
+        where = conditions(filter)
         self._begin_generator()
         models = self._models(**changes)
         with self._opened_index():
@@ -282,7 +279,7 @@ class Session:
         return self._checker.reader
 
     def show(self, id: str | int) -> SnippetResult:
-        """Return the snippets of an id or a PMID, with how many papers of the local graph cite each.
+        """Return the snippets of an id, a PMID or a DOI, with how many papers of the local graph cite each.
 
         Raises `MissingError` if there is none.
         """
@@ -290,13 +287,11 @@ class Session:
 
         snippets = self._named(str(id))
         if not snippets:
-            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id or the PMID of one")
+            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id, PMID or DOI of one")
         cited = self._times_cited(snippets)
         return SnippetResult(self.name, snippets, tuple(facts_of(one, cited.get(one.pmid or 0)) for one in snippets))
 
-    def verify(
-        self, claim: str, *, snippet: str | None = None, filter: Filter = (), exclude_pmid: Sequence[int] = ()
-    ) -> VerdictResult:
+    def verify(self, claim: str, *, snippet: str | None = None, filter: Filter = ()) -> VerdictResult:
         """Judge a claim by a search for it, or by the snippets of one id or PMID, as `biorag verify` does.
 
         Raises `UsageError` if the claim is blank; `MissingError` if there is no such snippet.
@@ -304,7 +299,7 @@ class Session:
         check_claim(claim)
         if snippet is not None:
             return self._judged(claim, self.show(snippet).snippets)
-        hits = self.search(claim, filter=filter, exclude_pmid=exclude_pmid).hits
+        hits = self.search(claim, filter=filter).hits
         return self._judged(claim, [hit.snippet for hit in hits], self._models())
 
     def _judged(self, claim: str, snippets: Sequence[Snippet], models: OpenIndex | None = None) -> VerdictResult:
@@ -322,9 +317,7 @@ class Session:
         snippet, text = snippets[rows[0].n - 1], rows[0].text
         return VerdictResult(checked, EvidenceSpan(rows[0].n, snippet.id, snippet.pmid, text, checked.verdict))
 
-    def weigh(
-        self, claim: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
-    ) -> WeighResult:
+    def weigh(self, claim: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> WeighResult:
         """Find the studies that support a claim and those that oppose it, as `biorag weigh` does.
 
         The claim is searched for; the 50 studies that are found first, or `k` of them, are read beside it. See `search`
@@ -337,7 +330,7 @@ class Session:
         models = self._models(**changes)
         retrieval = models.settings.retrieval
         most = retrieval.k if "k" in retrieval.model_fields_set else STUDIES
-        (ranking,) = self._ranked([claim], models, conditions(filter, exclude_pmid), most)
+        (ranking,) = self._ranked([claim], models, conditions(filter), most)
         watch = Stopwatch()
         with watch.stage("judge"):
             weighing = weigh(claim, ranking.hits, self.stances, most)
@@ -345,14 +338,7 @@ class Session:
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
         return WeighResult(weighing, timings, self.read_by)
 
-    def studies(
-        self,
-        question: str,
-        *,
-        filter: Filter = (),
-        exclude_pmid: Sequence[int] = (),
-        **changes: Unpack[QuestionSettings],
-    ) -> WeighResult:
+    def studies(self, question: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> WeighResult:
         """Find the studies that answer a question, each with the sentence that comes nearest to it.
 
         Of a yes/no question a reader that is trusted with both sides tells which say yes (`weighing.supporting`) and
@@ -368,7 +354,7 @@ class Session:
         changes.setdefault("k", QUESTION_STUDIES)
         models = self._models(**changes)
         with self._opened_index():
-            ranking = models.search(Question("studies", question), conditions(filter, exclude_pmid))
+            ranking = models.search(Question("studies", question), conditions(filter))
         hits, reader = ranking.hits, self.reader
         if reader and reader.trust.tells_sides and kind_of(question) == "yesno":
             stated = ranking.query if reader.reads_questions else statement_of(ranking.query)
@@ -382,11 +368,7 @@ class Session:
         return self._checker.stances(claim, snippets, leaning=True)
 
     def verify_all(
-        self,
-        claims: Sequence[tuple[str, Snippet | str | None]],
-        *,
-        filter: Filter = (),
-        exclude_pmid: Sequence[int] = (),
+        self, claims: Sequence[tuple[str, Snippet | str | None]], *, filter: Filter = ()
     ) -> list[VerdictResult]:
         """Judge claims, searching for all at once but for those with a snippet, or the id or PMID of one.
 
@@ -396,7 +378,7 @@ class Session:
         check_text(*searched)
         rankings: Iterator[Ranking] = iter(())
         if searched:
-            rankings = iter(self._ranked(searched, self._models(), conditions(filter, exclude_pmid)))
+            rankings = iter(self._ranked(searched, self._models(), conditions(filter)))
 
         def evidence(snippet: Snippet | str | None) -> Sequence[Snippet]:
             if isinstance(snippet, Snippet):
@@ -519,13 +501,13 @@ def check_claim(claim: str) -> None:
     check_text(claim)
 
 
-def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> Where:
-    """Return the conditions of `--filter` and `--exclude-pmid`; an empty text has none.
+def conditions(filter: Filter = ()) -> Where:
+    """Return the conditions of `--filter`; an empty text has none.
 
     Raises `UsageError` if a filter cannot be read.
     """
     texts = [filter] * bool(filter.strip()) if isinstance(filter, str) else filter
-    return parse_filters(texts, exclude_pmid)
+    return parse_filters(texts)
 
 
 def options_of(options: Options) -> dict[str, str]:

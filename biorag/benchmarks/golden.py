@@ -160,10 +160,13 @@ def read_golden_answers(path: Path) -> AnswerDataset:
 
 
 def load_answers(folder: Path) -> AnswerDataset:
-    """Read a folder in BEIR layout with `answers.jsonl`, gzip or not; a question without an answer is left out.
+    """Read a folder in BEIR layout with `answers.jsonl`, gzip or not, or a golden file.
 
-    Raises `MissingError` if a file is not there; `BadInputError` naming file, line and reason.
+    Of a folder a question without an answer is left out. Raises `MissingError` if a file is not there; `BadInputError`
+    naming file, line and reason.
     """
+    if folder.is_file():
+        return read_golden_answers(folder)
     data, answers = load_dataset(folder), read_expert_answers(folder)
     asked = [
         AnsweredQuestion(question.id, question.text, answers[question.id], tuple(sorted(data.qrels[question.id])))

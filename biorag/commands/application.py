@@ -155,9 +155,11 @@ def _sentence(error: Any, ctx: Any) -> str:
         return f"{path} has no option {error.option_name}: {advice}"
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Got unexpected extra argument"):
-        spellings = help.spellings(ctx.command.get_params(ctx))
-        options = [option for option in spellings if option.startswith("--") and not option.startswith("--help")]
+        params = ctx.command.get_params(ctx)
+        options = [one for one in help.spellings(params) if one.startswith("--") and not one.startswith("--help")]
+        taken = " ".join(one.metavar or one.name.upper() for one in params if one.param_type_name == "argument")
         message += f" beside its options {', '.join(options)}" if len(options) < MOST_NAMED else ""
+        message += f"; it takes {taken}, in quotation marks if of several words" if taken else ""
     return f"{path}: {message[:1].lower()}{message[1:]}: see '{path} --help'"
 
 

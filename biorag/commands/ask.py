@@ -20,7 +20,7 @@ RANK_DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
 def ask(
     question: Annotated[list[str], Argument(help="Question, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.WEIGHTS, options.GENERATOR, options.ANSWER],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
     option: Annotated[
         list[str] | None, Option("--option", "-o", help="Option of a multiple-choice question: A=text. Repeatable.")
     ] = None,
@@ -52,7 +52,7 @@ def ask(
         stage("Opening the index")
         with Session(settings, eager=True) as session:
             stage("Writing, not checked yet" if settings.generation.llm else "Answering")
-            answer = session.ask(text, options=option or (), on_text=stage.provisional, **filters.arguments)
+            answer = session.ask(text, options=option or (), filter=filter or (), on_text=stage.provisional)
     keep_last_hits(settings, answer.hits)
     if as_json:
         show.print_json(answer.to_json())
@@ -69,7 +69,7 @@ def ask(
 def search(
     query: Annotated[list[str], Argument(help="Query, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.WEIGHTS],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
     output: options.Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
@@ -87,7 +87,7 @@ def search(
 
     format, text = options.output_format(output, as_json), " ".join(query)
     with Session(settings) as session:
-        result = session.search(text, **filters.arguments)
+        result = session.search(text, filter=filter or ())
     keep_last_hits(settings, result.hits)
     if as_json:
         show.print_json(result.to_json())
@@ -96,14 +96,14 @@ def search(
     elif result.hits:
         show_answer.evidence(text, result.hits)
     else:
-        met = " meets the filter and" if any(filters.arguments.values()) else ""
+        met = " meets the filter and" if filter else ""
         show.err.print(f"No snippet{met} matches: try other words, --mode hybrid, or a wider --filter.")
 
 
 @expanded
 def show_snippet(
     which: Annotated[
-        str, Argument(metavar="ID|N", help="Id or PMID of a snippet, or N for the N-th hit of the last search.")
+        str, Argument(metavar="ID|N", help="Id, PMID or DOI of a snippet, or N for the N-th hit of the last search.")
     ],
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
     line: CommandLine,

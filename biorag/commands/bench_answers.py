@@ -15,12 +15,13 @@ from biorag.errors import check_name
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 
-Answering = Annotated[str, Option("--answer", help="How to answer: extract, or generate (by --llm).")]
-
 
 @expanded
 def answers(
-    dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz].")],
+    dataset: Annotated[
+        Path,
+        Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz]; or BioASQ's golden file."),
+    ],
     out: Annotated[Path, Option(help="Folder for the answers and report.json; an interrupted run resumes."), FOLDER],
     settings: Annotated[
         Settings,
@@ -31,7 +32,7 @@ def answers(
         options.READER,
         Flags("max_tokens", "prompt", "seed"),
     ],
-    answer: Answering = "extract",
+    answer: Annotated[str, Option(help="How to answer: extract, or generate (by --llm).")] = "extract",
     limit: Annotated[int | None, Option(min=1, help="Number of questions, drawn with --seed.")] = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
@@ -44,6 +45,7 @@ def answers(
     Examples:
 
       biorag bench answers data/bioasq --name pubmed --out runs/extract
+      biorag bench answers 8B1_golden.json --name pubmed --out runs/8B1
       biorag bench answers data/bioasq --answer generate --llm starter --limit 200 --out runs/starter --json
     """
     from biorag.benchmarks.answers import METHODS, examine
@@ -55,11 +57,11 @@ def answers(
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
         report = examine(data, opened, answer, out, advance)
     write_json(out / "report.json", report)
-    show.result(report, as_json, print_report)
+    show.result(report, as_json, _print_report)
     show.pictures("answers", report, plot)
 
 
-def print_report(report: Mapping[str, Any]) -> None:
+def _print_report(report: Mapping[str, Any]) -> None:
     """Print the measures of a report, means with their intervals."""
     named = {**report["exact"], "ideal": report["ideal"], "sentences": report["sentences"]}
     sections = {**named, "abstention": report["abstention"]}

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from biorag.commands import options, show
-from biorag.commands.bench_answers import Answering, print_report
-from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
 from biorag.commands.outputs import FOLDER
-from biorag.engine import open_index
-from biorag.errors import UsageError, check_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, check_results, is_per_question
-
-PHASES = ("a", "b")
-
-
-@dataclass(frozen=True, slots=True)
-class _Phase:
-    """Systems and phase."""
-
-    system: Annotated[
-        list[str] | None,
-        Option(help="bm25, dense, hybrid, hybrid+rerank (default: all four), or hybrid+cross (best 10). Repeatable."),
-    ] = None
-    phase: Annotated[str, Option(help="a: documents; b: answers.", **choices(PHASES))] = "a"
-    answer: Answering = "extract"
 
 
 @expanded
@@ -43,35 +24,30 @@ def bioasq(
         Settings,
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
-        options.GENERATOR,
-        options.READER,
-        Flags("max_tokens", "seed"),
+        Flags("seed"),
     ],
-    measured: _Phase,
-    out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json."), FOLDER] = None,
+    system: Annotated[
+        list[str] | None,
+        Option(help="bm25, dense, hybrid, hybrid+rerank (default: all four), or hybrid+cross (best 10). Repeatable."),
+    ] = None,
+    out: Annotated[Path | None, Option(help="Folder for the submissions, and report.json."), FOLDER] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure retrieval or answers on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
+    """Measure retrieval on BioASQ's test batches, as BioASQ's evaluator does (task B, phase A).
 
-    Phase A compares documents by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B takes the measures of
-    'bench answers', with answers from this index and not from the golden snippets.
+    Documents are compared by PMID: MAP@10, GMAP, mean precision, recall and F1. 'bench answers' takes the same files.
 
     Examples:
 
       biorag bench bioasq 8B1_golden.json 8B2_golden.json --name pubmed
       biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
       biorag bench bioasq 8B1_golden.json --system hybrid --system hybrid+cross --reranker cross:models/cross-encoder
-      biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
-    check_name("phase", measured.phase, PHASES)
-    if measured.phase == "b":
-        _answers(golden, settings, measured.answer, out, as_json)
-        return
     from biorag.benchmarks.bioasq import chosen_systems, measure_documents
     from biorag.benchmarks.golden import read_batches
     from biorag.benchmarks.per_question import PER_QUESTION
 
-    systems = chosen_systems(measured.system or ())
+    systems = chosen_systems(system or ())
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
     files |= {"report.json": begins_with_key("index"), PER_QUESTION: is_per_question}
@@ -81,27 +57,6 @@ def bioasq(
     if out:
         write_json(out / "report.json", document)
     show.result(document, as_json, _print)
-
-
-def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
-    from biorag.benchmarks.answers import METHODS, examine
-    from biorag.benchmarks.golden import read_golden_answers
-
-    check_name("way to answer", answer, METHODS)
-    if out is None:
-        raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: add --out FOLDER")
-    batches = [read_golden_answers(path) for path in golden]
-    questions = sum(len(batch.questions) for batch in batches)
-    check_results(out, {"report.json": begins_with_key("phase")}, golden)
-    with open_index(settings) as ready, show.progress("Questions", questions) as advance:
-        reports = [examine(batch, ready, answer, out / batch.name, advance) for batch in batches]
-        document = {"phase": "b", "batches": reports}
-        write_json(out / "report.json", document)
-    if as_json:
-        show.print_json(document)
-    else:
-        for report in reports:
-            print_report(report)
 
 
 def _print(report: Mapping[str, Any]) -> None:

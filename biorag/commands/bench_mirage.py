@@ -17,10 +17,11 @@ from biorag.corpus.sources import DEMO, demo_file
 from biorag.engine import load_checker, open_index
 from biorag.errors import UsageError, check_name
 from biorag.generators.source import require_generator
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
-from biorag.types import Question
+from biorag.types import Question, Where
 from biorag.utils.files import write_text
 
 NO_RETRIEVAL = "none"
@@ -94,8 +95,8 @@ def mirage(
         options.READER,
         Flags("max_tokens", "json_mode", "prompt", "concurrency", "seed"),
     ],
-    filters: options.Filters,
     how: HowAnswered,
+    filter: options.Filters = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
@@ -111,14 +112,13 @@ def mirage(
     """
     how.check()
     mode = None if how.mode == NO_RETRIEVAL else how.mode
-    report = _answered(asked, out, overridden(settings, mode=mode, llm=settings.generation.generator), filters, how)
+    settings = overridden(settings, mode=mode, llm=settings.generation.generator)
+    report = _answered(asked, out, settings, parse_filters(filter or ()), how)
     show.result(report, as_json, _print)
     show.pictures("mirage", report, plot)
 
 
-def _answered(
-    asked: QuestionChoice, out: Path, settings: Settings, filters: options.Filters, how: HowAnswered
-) -> dict[str, Any]:
+def _answered(asked: QuestionChoice, out: Path, settings: Settings, where: Where, how: HowAnswered) -> dict[str, Any]:
     from biorag.answering.answerer import SCORE, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
     from biorag.benchmarks.mirage.questions import described
@@ -131,7 +131,7 @@ def _answered(
         generator = None
         if how.answer not in WITHOUT_GENERATOR:
             generator = require_generator(settings, settings.generation.concurrency)
-        where = opened.checked(filters.conditions) if opened else filters.conditions
+        where = opened.checked(where) if opened else where
         checker = load_checker(settings, opened.load_encoder if opened else None)
         judge = checker.identity() if opened and how.answer != SCORE else None  # what is not judged needs none
         method = run.MirageMethod(how.answer, how.exclude_source, where, judge)

@@ -1,8 +1,8 @@
-"""`biorag bench retrieval`."""
+"""`biorag bench retrieval` and `biorag bench similarity`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.commands.outputs import Writes
 from biorag.engine import open_index
 from biorag.errors import UsageError
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 
 SHOWN = 5
@@ -44,8 +45,8 @@ def retrieval(
     settings: Annotated[Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed", "train_validation")],
     line: CommandLine,
     development: options.Development,
-    filters: options.Filters,
     files: _Files,
+    filter: options.Filters = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
@@ -66,7 +67,7 @@ def retrieval(
     from biorag.training.contamination import TRAINING, learnt_note
 
     if files.run:
-        _check_nothing_is_searched(line, filters, files)
+        _check_nothing_is_searched(line, filter, files)
     whole = load_dataset(dataset)
     data = development.split(settings, line).select(whole)
     if files.run_file:  # before hours of searching
@@ -76,7 +77,7 @@ def retrieval(
         measured, how = bench.score_run(data, files.run), {"run": str(files.run)}
     else:
         with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
-            measured, how = bench.measure_index(data, ready, filters.conditions, advance), settings.public()
+            measured, how = bench.measure_index(data, ready, parse_filters(filter or ()), advance), settings.public()
             learnt = ready.encoder and development.part != TRAINING and learnt_note(ready.manifest.encoder.id, data)
         if learnt:
             show.err.print(learnt, soft_wrap=True)
@@ -91,10 +92,10 @@ def retrieval(
     show.pictures("retrieval", report, plot)
 
 
-def _check_nothing_is_searched(line: CommandLine, filters: options.Filters, files: _Files) -> None:
+def _check_nothing_is_searched(line: CommandLine, filter: Sequence[str] | None, files: _Files) -> None:
     """Refuse options that change how an index is searched or save its results."""
     idle = [flag for flag in line.options if flag not in ("--seed", "--validation")]
-    idle += ["--filter"] if filters.where else []
+    idle += ["--filter"] if filter else []
     idle += ["--run-file"] if files.run_file else []
     if idle:
         raise UsageError(f"{', '.join(idle)} has no effect with --run, which scores a file: leave out one or the other")
@@ -130,3 +131,37 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
             show.listing(title, {"id": "id", "question": "text", **means}, rows)
     if comparison["unanswered"]:
         show.err.print(f"Questions without a ranking in the other run, which count as zero: {comparison['unanswered']}")
+
+
+@expanded
+def similarity(
+    dataset: Annotated[Path, Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")],
+    settings: Annotated[Settings, options.INDEX, Flags("seed", "precision")],
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare the cosines of questions with relevant snippets to those with others, drawn at random.
+
+    The further apart both are, the better the encoder of the index tells what is relevant.
+
+    Examples:
+
+      biorag bench similarity data/scifact --name scifact
+      biorag bench similarity data/scifact --name scifact --plot runs/plots --json
+    """
+    from biorag.benchmarks.similarity import measure_similarity
+    from biorag.corpus.datasets import load_dataset
+
+    data = load_dataset(dataset)
+    searching = settings.replace(mode="dense", rerank=False)
+    with open_index(searching) as opened, show.progress("Pairs", None) as advance:
+        report = measure_similarity(data, opened.index, opened.load_encoder(), settings.seed, advance)
+    show.result(report, as_json, _print_similarity)
+    show.pictures("similarity", report, plot)
+
+
+def _print_similarity(report: Mapping[str, Any]) -> None:
+    columns = {"pair": "pair", "pairs": "pairs", **{name: f"{{{name}:.3f}}" for name in ("mean", "std", "p5", "p95")}}
+    rows = [{"pair": kind, **report[kind]} for kind in ("positive", "negative")]
+    show.listing(f"{report['dataset']}: cosines", columns, rows)
+    show.err.print(f"Apart by {report['separation']:.3f}; a relevant one is larger in {report['auc']:.1%} of all pairs")

@@ -1,4 +1,4 @@
-"""`biorag indexes`: list, show, rename, delete, clean, export, import; `biorag snapshot`, the last two's old name."""
+"""`biorag indexes`: list, show, rename, delete, clean, export, import; `biorag info`; `snapshot`, an old name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.commands.outputs import Writes
 from biorag.registries import PARTS
-from biorag.settings.settings import Settings
+from biorag.settings.settings import FIELDS, Settings
 from biorag.settings.sources import load_settings
 from biorag.utils.files import disk_bytes
 from biorag.utils.progress import reported
@@ -313,6 +313,35 @@ def import_index(
     with show.progress("Loading", None) as advance:
         loaded = snapshot.load(settings, line.value("name"), file, advance)
     show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)
+
+
+@expanded
+def info(
+    settings: Annotated[Settings, Flags("qdrant")],
+    line: CommandLine,
+    name: Annotated[str | None, typer.Argument(help="Index to show. Default: list all.")] = None,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List the settings and their values.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """List the indexes, show one as 'biorag indexes show' does, or list the settings.
+
+    Examples:
+
+      biorag info
+      biorag info demo --json
+      biorag info --settings
+      biorag info --settings --json
+    """
+    if name or line.first("qdrant"):
+        print_index(settings, name, fields=False, as_json=as_json)
+    elif not list_settings:
+        list_indexes(settings, as_json)
+    elif as_json:
+        show.print_json(settings.flat_json())
+    else:
+        values = settings.flat_json()
+        rows = [(name, str(values[name]), entry.field.description or "") for name, entry in FIELDS.items()]
+        show.table("Settings (in the configuration file, or as BIORAG_NAME)", ["setting", "value", "meaning"], rows)
 
 
 old_names = Application(help="The old name of 'biorag indexes export' and 'import'.")

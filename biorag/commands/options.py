@@ -16,12 +16,10 @@ from biorag.commands.groups import CommandLine, Flags
 from biorag.commands.outputs import FOLDER
 from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind
-from biorag.retrieval.filters import parse_filters
 from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
-from biorag.types import Where
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 from biorag.utils.versions import require
@@ -86,6 +84,15 @@ Columns = Annotated[
     typer.Option(help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."),
 ]
 WORKERS = "Workers"  # a panel
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        help="Condition on snippet fields, whatever the case of values: 'year>=2015 and (type:Review or mesh:Asthma) "
+        "and not retracted'. Repeatable; 'biorag indexes show NAME --fields' lists the fields.",
+        rich_help_panel=RETRIEVAL,
+    ),
+]
 Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,
@@ -93,42 +100,6 @@ DroppedPart = Annotated[
         "--dropped", help="Only questions dropped by --guard and not held out: neither trained nor measured on."
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Conditions on the snippets that are searched."""
-
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            help="Condition on snippet fields, whatever the case of values: 'year>=2015 and (type:Review or "
-            "mesh:Asthma) and not retracted'. Repeatable; 'biorag indexes show NAME --fields' lists the fields.",
-            rich_help_panel=RETRIEVAL,
-        ),
-    ] = None
-
-    @property
-    def conditions(self) -> Where:
-        """Return the conditions that snippets must all fulfil."""
-        return parse_filters(self.where or ())
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFilters:
-    """Conditions on the snippets that are searched, and PubMed records to exclude."""
-
-    filters: Filters
-    exclude_pmid: Annotated[
-        list[int] | None,
-        typer.Option("--exclude-pmid", help="Leave this PubMed record out. Repeatable.", rich_help_panel=RETRIEVAL),
-    ] = None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a session's methods."""
-        return {"filter": self.filters.where or (), "exclude_pmid": self.exclude_pmid or ()}
 
 
 @dataclass(frozen=True, slots=True)

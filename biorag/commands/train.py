@@ -32,6 +32,7 @@ from biorag.settings.training import (
     TrainingSettings,
 )
 from biorag.utils.files import disk_bytes, scratch_folder
+from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.training.data import Preparation, Split
@@ -87,6 +88,10 @@ class Result:
 
     out: Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes."), FOLDER]
     as_json: options.Json = False
+
+    def __post_init__(self) -> None:
+        """Raise `MissingError` without the packages of training, before anything is read."""
+        require("train")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,8 @@ def retriever(
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
     """
     drawn = form.drawn(settings.seed)
+    if form.lora:
+        require("decoders")
     files = find_base(base)
     with limits.preparation(settings, line, rows.pairs) as prepare:
         split, facts, instructions = prepare.read_instructed(train, rows.pairs, form.instruct, form.task, drawn)
@@ -376,6 +383,7 @@ def generator(
     from biorag.training.exchanges import Exchanges
     from biorag.training.generator import GeneratorTraining
 
+    require("decoders")
     split, facts = Exchanges(contamination.policy, settings, limit, answers).read(rows)
     _run(GeneratorTraining(find_base(base), split, settings), facts, result)
 

@@ -1,4 +1,4 @@
-"""`biorag verify`."""
+"""`biorag verify` and `biorag weigh`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from rich.text import Text
 from typer import Argument, Option
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices
 from biorag.commands.groups import expanded
 from biorag.commands.outputs import RESUMED
 from biorag.errors import UnsupportedError, UsageError
+from biorag.registries import TERMINAL, WEIGHINGS
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
+    from biorag.answering.weighing import Study, Weighing
     from biorag.api.results import VerdictResult
 
 STYLES = {
@@ -26,8 +29,8 @@ STYLES = {
     Verdict.CONTRADICTED: "bold red",
     Verdict.UNSURE: "bold cyan",
 }
-
-
+SIDES = {"supporting": "bold green", "opposing": "bold red", "unsure": "bold cyan"}
+WeighingOutput = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choices(WEIGHINGS))]
 UNSTATED = "No retrieved snippet states this in these words: read them with 'biorag search', or name a --reader."
 
 
@@ -35,7 +38,7 @@ UNSTATED = "No retrieved snippet states this in these words: read them with 'bio
 class Claims:
     """The claims to judge: one, or those of a file."""
 
-    claim: Annotated[str | None, Argument(help="Claim.")] = None
+    claim: Annotated[str | None, Argument(help="One claim, in quotation marks; --claims takes many.")] = None
     claims: Annotated[
         Path | None, Option(help="JSONL of id, claim and, to judge by, snippet or title and sentences (.gz too).")
     ] = None
@@ -58,15 +61,16 @@ class Claims:
 def verify(
     asked: Claims,
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
     fail_unsupported: Annotated[
-        bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
+        bool, Option("--fail-unsupported", help="Exit with code 7 unless the claim, or each of --claims, is supported.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Say whether the evidence states a claim in these words, or, with a reader, supports or contradicts it.
 
-    Each claim is searched for, unless a snippet is named or its row has sentences. A stated claim need not be true.
+    The claim is searched for, unless --snippet names what to judge it by. So is each of --claims, unless its row has
+    sentences. A stated claim need not be true.
 
     Examples:
 
@@ -79,26 +83,25 @@ def verify(
     from biorag.corpus.claims import read_claims
 
     asked.check()
-    where = filters.arguments
     if asked.claims and asked.out:
         claims = list(read_claims(asked.claims))
         with show.progress("Claims", len(claims)) as advance:
-            counts, note = judge_file(settings, claims, asked.claims, asked.out, where, advance)
+            counts, note = judge_file(settings, claims, asked.claims, asked.out, filter or (), advance)
         supported = counts[Verdict.SUPPORTED] == len(claims)
         show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
     else:
         with Session(settings) as session:
-            verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
+            verdict = session.verify(asked.claim or "", snippet=asked.snippet, filter=filter or ())
             note = session.read_by if verdict.checked.basis == "reader" else ""
         supported = verdict.checked.verdict is Verdict.SUPPORTED
-        show.result(verdict.to_json(), as_json, lambda _: _print(verdict))
+        show.result(verdict.to_json(), as_json, lambda _: _print_verdict(verdict))
     if note and not as_json:
         show.err.print(f"note: {note}")
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 
 
-def _print(judged: VerdictResult) -> None:
+def _print_verdict(judged: VerdictResult) -> None:
     from biorag.api.answer_text import difference_line, percent, said_of
 
     checked, nearest, wraps = judged.checked, judged.nearest, not show.out.is_terminal
@@ -117,3 +120,73 @@ def _print(judged: VerdictResult) -> None:
         show.out.print(line, soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print(UNSTATED, soft_wrap=True)
+
+
+@expanded
+def weigh(
+    claim: Annotated[list[str], Argument(help="Claim, in quotes or not.")],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
+    filter: options.Filters = None,
+    output: WeighingOutput = TERMINAL,
+    as_json: options.Json = False,
+) -> None:
+    """Show the studies that support a claim, and those that oppose it, each with its quote.
+
+    The claim is searched for; of the first 50 studies, or -k of them, each is read beside it. They are counted, never
+    averaged; retracted ones are shown and not counted. Without a trusted --reader, those that state the claim support
+    it, and those that a small model leans on are "not sure".
+
+    Examples:
+
+      biorag weigh "Pyridoxine prevents isoniazid neuropathy." --name demo
+      biorag weigh "Vitamin D prevents falls." --name pubmed --filter 'type:"Randomized Controlled Trial"'
+      biorag weigh "Vitamin D prevents falls." --name pubmed --format md > falls.md
+      biorag weigh "Vitamin D prevents falls." --name pubmed --reader models/reader -k 100 --json
+    """
+    from biorag.api.session import Session
+
+    format = options.output_format(output, as_json, WEIGHINGS)
+    with Session(settings) as session:
+        result = session.weigh(" ".join(claim), filter=filter or ())
+        note = session.read_by
+    if as_json:
+        show.print_json(result.to_json())
+    elif format:
+        show.out.file.write(result.to(format))
+    else:
+        _print_weighing(result.weighing)
+        if note:
+            show.err.print(f"note: {note}")
+
+
+def _print_weighing(weighing: Weighing) -> None:
+    """Print how many studies stand in each column, and the columns."""
+    from biorag.api.weighings import HEADINGS, counts_line
+
+    show.out.print(Text(counts_line(weighing), style="bold"), soft_wrap=True)
+    for name, studies in weighing.columns.items():
+        if studies or name != "unsure":
+            show.out.print(Text(f"{HEADINGS[name]}: {weighing.counts[name]}", SIDES[name]))
+        for study in studies:
+            show.out.print(Text("\n").append_text(_study(study)), soft_wrap=not show.out.is_terminal)
+        show.out.print()
+    if not any(weighing.columns.values()):
+        show.err.print("No study at hand supports or opposes this: read them with 'biorag search', or try other words.")
+
+
+def _study(study: Study) -> Text:
+    """Return a study in four lines: whose it is, its title, the quote, and what it states."""
+    from biorag.api.weighings import stated_line
+    from biorag.references.reference import source_line
+
+    reference = study.reference
+    known = f"PMID {reference.pmid}" if reference.pmid else reference.id
+    named = " · ".join(filter(None, (source_line(reference), known, study.snippet.location)))
+    marks = [(f"{note.upper()} ", "bold red") for note in reference.notes]
+    lines = [Text.assemble(*marks, (showable(named), "dim"))]
+    if reference.title:
+        lines.append(Text(showable(reference.noted_heading), "bold"))
+    surely = "" if study.stance.verdict is Verdict.UNSURE else f" {study.stance.probability:.2f}"
+    lines.append(Text(f"“{showable(study.stance.quote)}”{surely}"))
+    lines.append(Text(showable(stated_line(study)), "dim"))
+    return Text("\n").join(lines)

@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from biorag.corpus.budget import Budget
 from biorag.corpus.readers import read_snippets, with_values
 from biorag.corpus.sources import Source
 from biorag.references.reference import Reference, reference_of, unmarked
@@ -33,7 +34,8 @@ def joined(source: Source, title: str, facts: Mapping[str, Any]) -> tuple[str, d
 
 
 def _records_in(file: Path) -> list[Snippet]:
-    return list(read_snippets(Source(file.name, file), lambda reject: None))
+    with Budget(file.name):  # its time is not the paper's
+        return list(read_snippets(Source(file.name, file), lambda reject: None))
 
 
 def _record_of(source: Source, title: str, facts: Mapping[str, Any]) -> Snippet | None:

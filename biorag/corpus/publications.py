@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from biorag.corpus.pubmed import RETRACTED, date_in, unescaped
-from biorag.corpus.readers import entry_of, with_values
+from biorag.corpus.readers import ENDING, entry_of, unstyled, with_values
 from biorag.types import Snippet
 
 Texts = Mapping[str, Sequence[str]]  # of each field, in the order of a file
@@ -64,16 +64,7 @@ _SOURCES = tuple(
     )
 )
 _HEADING = re.compile(r"<jats:title>\s?([^<>]{0,200}?)[\s:.]{0,4}</jats:title>", re.IGNORECASE)
-_VALUES = r"(?:\s[\w:-]{1,30}\s?=[^<>]{0,300})?\s?/?>"  # the end of a tag, which a comparison has not
-_RAISED = re.compile(r"(?<=[0-9])<(?:jats:)?sup>\s*([-−–+]?[0-9])", re.IGNORECASE)
-_BLOCK = re.compile(
-    r"</?(?:jats:)?(?:p|br|div|li|list|list-item|sec|title|[uo]l|h[1-6]|tr|td)" + _VALUES, re.IGNORECASE
-)
-_INLINE = re.compile(
-    r"</?(?:[a-z]{2,5}:[a-z-]{1,20}|su[bp]|inf|[biua]|em|strong|italic|bold|sc|scp|small|span|font|underline|tt|math)"
-    + _VALUES,
-    re.IGNORECASE,
-)
+_BLOCK = re.compile(r"</?(?:jats:)?(?:p|br|div|li|list|list-item|sec|title|[uo]l|h[1-6]|tr|td)" + ENDING, re.IGNORECASE)
 _INITIALS = r"[A-Z]\.?(?:[\s-]?[A-Z]\.?){0,3}"
 _SHORT_NAME = re.compile(rf"[^\s,].{{0,60}}\s{_INITIALS}(?:\s(?:Jr|Sr|I{{2,3}})\.?)?")
 _GIVEN = re.compile(rf"{_INITIALS}(?:\s(?:Jr|Sr)\.?)?|[^\W\d_]\w*(?:\s{_INITIALS})?")
@@ -158,7 +149,7 @@ def plain(text: str) -> str:
     text = " ".join(unescaped(text).split())
     if "<" in text:
         text = _HEADING.sub(lambda match: "" if match[1].lower() == "abstract" else f"{match[1]}: ", text)
-        text = _INLINE.sub("", _BLOCK.sub(" ", _RAISED.sub(r"^\1", text)))
+        text = unstyled(_BLOCK.sub(" ", text))
     return " ".join(text.split())
 
 

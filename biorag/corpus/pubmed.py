@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, flat_text, read_elements, source_text
-from biorag.corpus.readers import FileReader, notices_in, with_values
+from biorag.corpus.readers import FileReader, notices_in, unstyled, with_values
 from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
@@ -187,8 +187,8 @@ def _section(section: Any) -> str:
 
 
 def _text(element: Any) -> str:
-    """Return an element's text without its markup, white space collapsed, double escapes undone."""
-    return " ".join(unescaped(flat_text(element)).split())
+    """Return an element's text without its markup, escaped or not, white space collapsed, double escapes undone."""
+    return " ".join(unstyled(unescaped(flat_text(element))).split())
 
 
 def unescaped(text: str) -> str:

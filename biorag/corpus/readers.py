@@ -29,6 +29,13 @@ _NOTICE = re.compile(
     r"[(\[]\s?(?i:retracted)(?:\s(?i:article|paper)\b[^()\[\]]{0,200})?\s?[)\]]\W{0,3}\Z"
 )
 _CONCERN = re.compile(r"\W{0,3}(?:editorial\s)?expression\sof\sconcern\s?[:.–—-]", re.IGNORECASE)
+ENDING = r"(?:\s[\w:-]{1,30}\s?=[^<>]{0,300})?\s?/?>"  # of a tag, which a comparison has not
+_RAISED = re.compile(r"(?<=[0-9])<(?:jats:)?sup>\s*([-−–+]?[0-9])", re.IGNORECASE)
+_INLINE = re.compile(
+    r"</?(?:[a-z]{2,5}:[a-z-]{1,20}|su[bp]|inf|[biua]|em|strong|italic|bold|sc|scp|small|span|font|underline|tt|math)"
+    + ENDING,
+    re.IGNORECASE,
+)
 
 
 class Reject(NamedTuple):
@@ -112,6 +119,11 @@ def snippet_of(record: Mapping[str, Any]) -> Snippet:
     return _from_beir(record) if is_beir else _from_medrag(record)
 
 
+def unstyled(text: str) -> str:
+    """Return a text without the tags that style words in HTML and JATS; an exponent keeps its sign: `10^6`."""
+    return _INLINE.sub("", _RAISED.sub(r"^\1", text)) if "<" in text else text
+
+
 def entry_of(fields: Mapping[str, Any], title: str, content: str) -> Snippet:
     """Return the snippet of an entry that may have a title alone, as PubMed's records may; raises as `snippet_of`."""
     snippet = snippet_of({**with_values(fields), "title": title, "content": content or title})
@@ -144,6 +156,7 @@ def _from_medrag(record: Mapping[str, Any]) -> Snippet:
 
 
 def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Snippet:
+    title, content = unstyled(title), unstyled(content)
     if not content.strip():
         raise ValueError(f"snippet {id!r} has no text")
     metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}

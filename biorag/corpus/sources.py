@@ -409,7 +409,8 @@ def faults_named(source: Source, line: Callable[[], int], unit: str = "line") ->
     except UnpackedTooFarError as error:
         raise DamagedSourceError(source.name, line(), str(error), unit) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = f"damaged or truncated gzip ({error}): fetch the file again"
+        fault = "its end is missing" if isinstance(error, EOFError) else error
+        reason = f"damaged or truncated gzip ({fault}): fetch the file again"
         raise DamagedSourceError(source.name, line(), reason, unit) from None
     except OSError as error:
         raise DamagedSourceError(source.name, line(), f"cannot be read: {error.strerror or error}", unit) from None

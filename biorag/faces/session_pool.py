@@ -11,7 +11,7 @@ from threading import Condition
 
 from biorag.api.session import WRITTEN, Session
 from biorag.engine import fault_of
-from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
 from biorag.indexes.catalogue import IndexSummary, summaries
 from biorag.indexes.store import by_size, reachable_indexes
 from biorag.settings.settings import Settings
@@ -19,7 +19,6 @@ from biorag.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
-CLOSED = "index {!r} cannot be opened now: the server's log says why"
 MOST_OPEN = 3  # besides the one that stays open
 
 
@@ -27,6 +26,12 @@ def first_of(settings: Settings) -> str | None:
     """Return the index that is asked where none is named: the largest that can be opened; None if there is none."""
     names = by_size(settings)
     return next((name for name in names if fault_of(settings, name) is None), next(iter(names), None))
+
+
+def _closed(name: str, error: BioragError) -> str:
+    """Return why an index is not open, for those who ask it: of a server what it is, of files nothing but the log's."""
+    reason = error.public if isinstance(error, ServiceError) else "the server's log says why"
+    return f"index {name!r} cannot be opened now: {reason}"
 
 
 @dataclass(slots=True)
@@ -39,7 +44,8 @@ class _Opened:
 class SessionPool:
     """Lends open indexes: the first, and with `others` those of its home too, which share its models.
 
-    The others are opened once to see whether they can be; of one that cannot the log says why, and it is left out.
+    The others are opened once to see whether they can be; of one that cannot the log says why, and it is left out:
+    `left_out` has what those who ask for it are told.
     """
 
     def __init__(self, first: Session, others: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +54,7 @@ class SessionPool:
         self._opened: dict[str, _Opened] = {}
         self._written: set[str] = set()
         self._lock = Condition()
-        self._left_out: set[str] = set()
+        self.left_out: dict[str, str] = {}
         if others:
             self._check(set(reachable_indexes(first.settings)) - {first.name})
 
@@ -59,20 +65,20 @@ class SessionPool:
     def listed(self) -> list[IndexSummary]:
         """Return the indexes that can be asked, by name; nothing is opened."""
         settings, first = self.first.settings, self.first.name
-        names = set(reachable_indexes(settings)) - self._left_out if self._others else set()
+        names = set(reachable_indexes(settings)) - self.left_out.keys() if self._others else set()
         return [each for each in summaries(settings) if each.name == first or (each.name in names and each.snippets)]
 
     def check_again(self) -> None:
         """Take in what was left out and can be opened now: its server is back, or its writer has finished."""
-        self._check(set(self._left_out))
+        self._check(set(self.left_out))
 
     def _check(self, names: set[str]) -> None:
         for name in sorted(names):
             error = fault_of(self.first.settings, name)
             if error is None:
-                self._left_out.discard(name)
-            elif name not in self._left_out:
-                self._left_out.add(name)
+                self.left_out.pop(name, None)
+            elif name not in self.left_out:
+                self.left_out[name] = _closed(name, error)
                 logger.warning("index %r is left out: %s", name, error)
 
     @contextmanager
@@ -121,15 +127,15 @@ class SessionPool:
 
     def _open(self, name: str) -> _Opened:
         names = self.names()
-        if name in self._left_out:
-            raise ServiceError(CLOSED.format(name))
+        if name in self.left_out:
+            raise ServiceError(self.left_out[name])
         if name not in names:
             raise MissingError(f"there is no index {name!r} here: choose one of {', '.join(names)}")
         try:
             session = Session(self.first.settings.replace(name=name), beside=self.first)
         except (MissingError, MismatchError) as error:
             logger.warning("index %r cannot be opened: %s", name, error)
-            raise ServiceError(CLOSED.format(name)) from None
+            raise ServiceError(_closed(name, error)) from None
         opened = self._opened[name] = _Opened(session, 0, self._clock())
         return opened
 

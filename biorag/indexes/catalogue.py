@@ -12,7 +12,7 @@ from biorag.corpus.rejects import REJECTS
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, write_ledger
-from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SHARD
+from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SEGMENT_DATA, SHARD, check_files
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import Index, OnProgress
@@ -61,15 +61,27 @@ def _summary(settings: Settings, name: str) -> IndexSummary:
         manifest = read_manifest(folder / MANIFEST)
     except BioragError:
         return IndexSummary(name, None, disk_bytes(folder), None, None, DAMAGED)
+    state = WRITTEN if is_written(folder) else COMPLETE if manifest.complete else INCOMPLETE
     return IndexSummary(
         name=name,
         snippets=manifest.snippets,
         bytes=disk_bytes(folder),
         encoder=manifest.encoder.id,
         store=manifest.store.get("url", manifest.store["kind"]),
-        state=WRITTEN if is_written(folder) else COMPLETE if manifest.complete else INCOMPLETE,
+        state=DAMAGED if state == COMPLETE and _is_damaged(folder, manifest) else state,
         updated=manifest.updated,
     )
+
+
+def _is_damaged(folder: Path, manifest: Manifest) -> bool:
+    """Return whether files of an index are gone or of another size; nothing is read of them."""
+    if "url" in manifest.store:
+        return False
+    try:
+        check_files(folder, quick=True)
+    except (BioragError, OSError):
+        return True
+    return not (folder / SHARD / SEGMENT_DATA).is_dir()
 
 
 def known_index(settings: Settings) -> Manifest | None:
@@ -88,7 +100,7 @@ def known_index(settings: Settings) -> Manifest | None:
     try:
         return read_manifest(folder / MANIFEST)
     except (BioragError, OSError):
-        if (folder / SHARD / "segments").is_dir():
+        if (folder / SHARD / SEGMENT_DATA).is_dir():
             return None
     raise UsageError(f"{folder} is not an index, since it has no manifest that can be read: nothing was touched")
 

@@ -41,6 +41,7 @@ from biorag.indexes.points import (
     upsert_parts,
 )
 from biorag.indexes.shard_files import (
+    SEGMENT_DATA,
     SHARD,
     FolderTree,
     check_files,
@@ -60,7 +61,6 @@ from biorag.utils.panics import panics_raised
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 # The engine's own quantization, of four bits a number, in the place of the numbers; its stubs do not name it yet.
 DATATYPES = {FULL: qe.VectorStorageDatatype.Float16, COMPACT: getattr(qe.VectorStorageDatatype, "Turbo4")}  # noqa: B009
-SEGMENT_DATA = "segments"
 MOST_SEGMENTS = 10_000  # while a corpus is written: what is to be merged is merged at its end
 VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
 VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than encoding so many

@@ -12,8 +12,8 @@ from biorag.corpus.blocks import ids_of_blocks, joined
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.records import read_progress
 from biorag.indexes.store import Store
-from biorag.references.reference import texts
-from biorag.types import FieldFilter, Index, IndexQuery, Snippet, Where, block_id
+from biorag.references.reference import bare_doi, texts
+from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where, block_id
 from biorag.utils.files import disk_bytes
 from biorag.utils.progress import batched
 
@@ -46,14 +46,20 @@ def document(index: Index, id: str) -> Snippet | None:
 
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
-    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors."""
+    """Return the snippet of an id, else those of a PMID or a DOI; `dimension` is that of the index's dense vectors."""
     parts = name.split("/", MOST_FOLDERS)  # before a file's passage may stand the folders that were indexed
-    for start in range(len(parts) if "#" in name else 1):
-        if snippet := document(index, "/".join(parts[start:])):
+    doi = bare_doi(name)
+    for id in [doi, *("/".join(parts[start:]) for start in range(len(parts) if "#" in name else 1))]:
+        if snippet := document(index, id):
             return [snippet]
-    if not (name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS):
+    if name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS:
+        where: Where = (FieldFilter("pmid", "=", int(name)),)
+    elif doi.startswith("10.") and "/" in doi:
+        before = ("", "doi:", "https://doi.org/", "http://doi.org/", "http://dx.doi.org/")  # as records may have it
+        where = (AnyOf(tuple((FieldFilter("doi", "=", f"{start}{doi}"),) for start in before)),)
+    else:
         return []
-    snippets = snippets_where(index, dimension, (FieldFilter("pmid", "=", int(name)),), MOST_OF_PMID)
+    snippets = snippets_where(index, dimension, where, MOST_OF_PMID)
     ids = sorted({snippet.document for snippet in snippets})
     return [snippet for id in ids if (snippet := document(index, id))]
 

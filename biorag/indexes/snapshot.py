@@ -215,7 +215,8 @@ def _damage_named(file: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, UnicodeDecodeError, _DamagedError) as error:
-        raise BadInputError(f"{file} is not a complete snapshot ({error}): copy it again, or save another") from None
+        fault = "its end is missing" if isinstance(error, EOFError) else error
+        raise BadInputError(f"{file} is not a complete snapshot ({fault}): copy it again, or save another") from None
 
 
 class _DamagedError(Exception):
@@ -245,7 +246,7 @@ def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
 def _read(packed: gzip.GzipFile, size: int) -> bytes:
     content = packed.read(size)
     if len(content) < size:
-        raise _DamagedError("it ends too early")
+        raise _DamagedError("its end is missing")
     return content
 
 

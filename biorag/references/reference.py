@@ -201,7 +201,7 @@ def reference_of(snippet: Snippet) -> Reference:
         issue=text(fields, "issue"),
         pages=text(fields, "pages"),
         issn=text(fields, "issn"),
-        doi=_RESOLVER.sub("", text(fields, "doi")),
+        doi=bare_doi(text(fields, "doi")),
         pmcid=text(fields, "pmcid"),
         language=texts(fields, "language"),
         types=types,
@@ -232,6 +232,11 @@ def references_of(hits: Iterable[Hit]) -> list[Reference]:
         reference = reference_of(hit.snippet)
         references.setdefault(reference.key, reference)
     return list(references.values())
+
+
+def bare_doi(text: str) -> str:
+    """Return a DOI without the address, or the "doi:", before it."""
+    return _RESOLVER.sub("", text.strip())
 
 
 def unmarked(title: str) -> str:

@@ -44,9 +44,9 @@ def parse_filter(text: str) -> Where:
     return _Parser(text).where()
 
 
-def parse_filters(texts: Iterable[str], excluded: Iterable[int] = ()) -> Where:
-    """Return the conditions of all texts, without these PubMed records; raises as `parse_filter`."""
-    return (*(condition for text in texts for condition in parse_filter(text)), *exclude_pmids(tuple(excluded)))
+def parse_filters(texts: Iterable[str]) -> Where:
+    """Return the conditions of all texts; raises as `parse_filter`."""
+    return tuple(condition for text in texts for condition in parse_filter(text))
 
 
 class _Parser:

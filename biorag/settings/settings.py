@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from platformdirs import user_data_path
 from pydantic import SecretStr, ValidationError, field_validator
@@ -44,6 +44,16 @@ SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "reader", "eutils", "crossref")
 
 
+class HomeFolder:
+    """A folder of the home of settings, by its name; of the class its path below a home."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: Settings | None, _: type[Settings]) -> Path:
+        return settings.home / self._name if settings else Path(self._name)
+
+
 class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
@@ -62,6 +72,15 @@ class Settings(Section):
     seed: int = option(0, "Seed of all random draws.", bounds=(0, 2**32 - 1))
     training: TrainingSettings = TrainingSettings()
 
+    indexes: ClassVar = HomeFolder(INDEXES)  # a folder for each index
+    encoders: ClassVar = HomeFolder("encoders")  # made of two models, or with other prompts; indexes need theirs
+    exports: ClassVar = HomeFolder("exports")  # encoders in ONNX; without them torch encodes questions
+    graphs: ClassVar = HomeFolder("graphs")  # a folder for each citation graph
+    records: ClassVar = HomeFolder("records")  # of papers, as services gave them, each under the hash of its paper
+    uploads: ClassVar = HomeFolder(UPLOADS)  # papers that were sent to `biorag serve`, a folder for each index
+    stages: ClassVar = HomeFolder("stages")  # what stands between the stages of an indexing run, for each index
+    cache: ClassVar = HomeFolder("cache")  # files that may be deleted at any time
+
     @classmethod
     def of(cls, **values: Any) -> Settings:
         """Return the settings of values by their flat names, `lambda` as `lambda_`; raises as `checked` does."""
@@ -71,46 +90,6 @@ class Settings(Section):
     @classmethod
     def _expanded(cls, value: Path) -> Path:
         return expanded(value)
-
-    @property
-    def indexes(self) -> Path:
-        """The folder that holds one folder per index."""
-        return self.home / INDEXES
-
-    @property
-    def exports(self) -> Path:
-        """The folder of encoders exported to ONNX; deleting it makes questions be encoded by torch."""
-        return self.home / "exports"
-
-    @property
-    def encoders(self) -> Path:
-        """The folder of encoders made of two models, or with other prompts; indexes need theirs."""
-        return self.home / "encoders"
-
-    @property
-    def graphs(self) -> Path:
-        """The folder that holds one folder per citation graph."""
-        return self.home / "graphs"
-
-    @property
-    def records(self) -> Path:
-        """The folder of records of papers that were fetched, each under the hash of its paper."""
-        return self.home / "records"
-
-    @property
-    def uploads(self) -> Path:
-        """The folder of papers that were sent to `biorag serve`, a folder for each index."""
-        return self.home / UPLOADS
-
-    @property
-    def stages(self) -> Path:
-        """The folder of snippets and vectors between the stages of an indexing run, a folder for each index."""
-        return self.home / "stages"
-
-    @property
-    def cache(self) -> Path:
-        """The folder of files that may be deleted at any time."""
-        return self.home / "cache"
 
     def replace(self, **changes: Any) -> Settings:
         """Return a checked copy with some settings changed, by their flat names as in `of`; defaults stay defaults."""

@@ -28,6 +28,7 @@ from biorag.models.loading import input_modules, load_model
 from biorag.models.pairing import append_eos, of_modules, with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions, read_instructions
+from biorag.utils.versions import require
 
 CAUSAL, BIDIRECTIONAL = "causal", "bidirectional"
 ATTENTIONS = (CAUSAL, BIDIRECTIONAL)
@@ -111,10 +112,9 @@ class LoraLayers:
     """
 
     def __init__(self, backbone: Any, settings: Settings) -> None:
-        try:
-            from peft import LoraConfig, get_peft_model
-        except ImportError:
-            raise MissingError("LoRA needs peft: run pip install 'biorag[decoders]'") from None
+        require("decoders")
+        from peft import LoraConfig, get_peft_model
+
         matrices = LoraConfig(
             r=settings.training.lora_rank,
             lora_alpha=settings.training.lora_alpha,
@@ -177,11 +177,9 @@ def write_base(files: ModelFiles, bases: Path, kind: Any = AutoModel) -> ModelFi
     shutil.rmtree(unfinished, ignore_errors=True)
     transformers_logging.disable_progress_bar()
     folder_name, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
-    try:
-        import gguf  # noqa: F401  transformers reads with it
-        from transformers import GgufConfig
-    except ImportError:
-        raise MissingError(f"to read {files.path} run pip install 'biorag[decoders]'") from None
+    require("decoders")
+    from transformers import GgufConfig
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder_name, **source)
         plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles
 from biorag.models.loading import load_language_model
 from biorag.settings.settings import Settings
@@ -22,6 +22,7 @@ from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Trai
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
 from biorag.types import Vectors
+from biorag.utils.versions import require
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 CAUSAL = "ForCausalLM"
@@ -139,10 +140,9 @@ def adapter_names(model: Any) -> Mapping[str, str]:
     Raises `MissingError` if the package gguf is not installed; `BadInputError` if llama.cpp has no name for a layer, or
     the model is not of the Llama family.
     """
-    try:
-        import gguf
-    except ImportError:
-        raise MissingError("to write an adapter for llama.cpp run pip install 'biorag[decoders]'") from None
+    require("decoders")
+    import gguf
+
     if model.config.model_type not in FAMILY:
         raise BadInputError(
             f"a generator is trained from a Llama, and the base is a {model.config.model_type}: name one"

@@ -51,8 +51,8 @@ from biorag.training.run_directory import (
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
-from biorag.utils.plots import LinePanel, require_matplotlib, write_plot
-from biorag.utils.versions import installed_versions
+from biorag.utils.plots import LinePanel, write_plot
+from biorag.utils.versions import installed_versions, require
 
 FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
 LOGGED = 100  # points on a loss curve
@@ -382,12 +382,9 @@ def _intervals(steps: int, settings: TrainingSettings) -> tuple[int, int]:
 
 
 def _datasets() -> Any:
-    try:
-        import accelerate  # noqa: F401  the trainer needs it
-        from datasets import Dataset, disable_progress_bars
-    except ImportError:
-        raise MissingError("training needs more packages: run pip install 'biorag[train]'") from None
-    require_matplotlib()  # for the curves: better to fail now than at the first checkpoint
+    require("train")
+    from datasets import Dataset, disable_progress_bars
+
     disable_progress_bars()
     return Dataset
 

@@ -25,6 +25,7 @@ STYLE = {
 }
 LEGEND = 6  # names up to which a legend stands for them; more stand beside what they name
 ROW = 0.26  # inches of a row of dots or bars
+ABOVE = {"fontsize": "small", "frameon": False, "loc": "lower left", "bbox_to_anchor": (0, 1.0)}  # of a legend
 LEADER = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "relpos": (0.0, 0.5), "shrinkA": 1.0}
 
 
@@ -111,13 +112,16 @@ class IntervalPanel:
             if published:
                 shade = "black" if self.bars else colour
                 axes.plot(*zip(*published, strict=True), "o", color=shade, fillstyle="none", markersize=5)
-        axes.set_yticks(range(len(self.rows)), self.rows)
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.grid(visible=False, axis="y")
+        _name_rows(axes, self.rows)
         if len(self.series) > 1:
-            axes.legend(
-                fontsize="small", frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2
-            )
+            axes.legend(ncols=4, borderaxespad=0.2, **ABOVE)
+
+
+def _name_rows(axes: Any, rows: Sequence[str]) -> None:
+    """Name rows from top to bottom."""
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +198,8 @@ class StackPanel:
             sums = [before + value for before, value in zip(sums, values, strict=True)]
         for row, total in enumerate(sums):
             axes.annotate(f"{total:.3g}", (total, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set_yticks(range(len(self.rows)), self.rows)
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.grid(visible=False, axis="y")
-        axes.legend(fontsize="small", frameon=False, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))
+        _name_rows(axes, self.rows)
+        axes.legend(ncols=5, **ABOVE)
 
 
 Panel: TypeAlias = LinePanel | IntervalPanel | PointPanel | StackPanel

@@ -32,6 +32,9 @@ NOT_STATED = [
     (SHOWN, "Aspirin (in men only) prevents stroke."),
     (SHOWN, "In men over 60, aspirin prevents stroke."),
     (SHOWN, "Aspirin prevents stroke, but not in women."),
+    (SHOWN, "Aspirin prevents stroke, although only in men."),
+    (SHOWN, "Aspirin prevents stroke, a difference that was not significant."),
+    ("Aspirin lowers fever by 30%.", "Aspirin lowers fever by 13% in women."),
     (SHOWN, "Aspirin prevents stroke only if it is given early."),
     (SHOWN, "If given early, aspirin prevents stroke."),
     (SHOWN, "It is unknown whether aspirin prevents stroke."),
@@ -53,6 +56,7 @@ NOT_STATED = [
 DIFFERS = [  # and the words of the difference
     ("The toll-like receptor 80 (TLR8) binds it.", "The toll-like receptor 8 (TLR8) binds it.", "8, not 80"),
     ("Adults took 500 mg daily.", "Adults took 50 mg daily.", "50 mg, not 500 mg"),
+    ("Aspirin lowers fever by 30%.", "Aspirin lowers fever by 13% (95% CI 2 to 20), and pain.", "13%, not 30%"),
     ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "12 months, not 12 weeks"),
     ("Scores changed by -3 points.", "Scores changed by 3 points.", "3, not -3"),
     ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", "IL-10, not IL-6"),

@@ -1,4 +1,4 @@
-"""`biorag bench answers` and `bench bioasq --phase b` from the command line."""
+"""`biorag bench answers` from the command line."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke,
     )
 
 
-def test_phase_b_of_a_golden_file(invoke, tmp_path):
+def test_a_golden_file_is_a_dataset(invoke, tmp_path):
     question = {
         "id": "g1",
         "body": "What blocks vitamin K recycling?",
@@ -74,10 +74,6 @@ def test_phase_b_of_a_golden_file(invoke, tmp_path):
         "snippets": [],
     }
     (tmp_path / "1B_golden.json").write_text(json.dumps({"questions": [question]}))
-    phase = partial(invoke, "bench", "bioasq", "1B_golden.json", "--phase")
-    assert "--out" in failed(phase("b"), 2)
-    assert "unknown phase 'c'" in failed(phase("c"), 2)
-    report = done(phase("b", "--out", "out", "--json"))
-    (batch,) = report["batches"]
-    assert (batch["dataset"], batch["ideal"]["ROUGE-2 F1"]["mean"]) == ("1B", 1.0)
-    assert batch["exact"]["factoid"]["lenient"]["mean"] == 1.0
+    report = done(invoke("bench", "answers", "1B_golden.json", "--out", "out", "--json"))
+    assert (report["dataset"], report["ideal"]["ROUGE-2 F1"]["mean"]) == ("1B", 1.0)
+    assert report["exact"]["factoid"]["lenient"]["mean"] == 1.0

@@ -113,7 +113,7 @@ def test_offline_lets_through_the_hosts_that_the_command_line_names(run, tmp_pat
     [
         (("search", "x", "--lambda", "nan"), "--lambda nan is not a finite number"),
         (("search", "x", "--interpolation", "inf"), "--interpolation inf is not"),
-        (("search", "x", "--exclude-pmid", str(2**63)), f"--exclude-pmid {2**63} is beyond 64 bits"),
+        (("search", "x", "-k", str(2**63)), f"--k {2**63} is beyond 64 bits"),
     ],
 )
 def test_numbers_of_options_are_finite_and_fit_64_bits(words, said):

@@ -47,13 +47,27 @@ def home(tmp_path_factory, tiny_encoder) -> Path:
     (home / "papers.xml").write_bytes(records())
     succeeded(invoke("index", home / "papers.xml", "--name", "papers", "--encoder", tiny_encoder, home=home))
     old = [Snippet("a#1", "Old", "Aspirin lowers fever.", 77, {"year": 1999}), Snippet("b", "", "Heparin.", 77)]
-    corpus = write_medrag(home / "old.jsonl", [*old, Snippet("c", "No paper", "Warfarin thins blood.")])
+    dois = {"d": "10.1000/AbC.1", "e": "https://doi.org/10.1000/AbC", "f": "10.1000/AbC.1.2"}
+    with_dois = [Snippet(id, "T", f"Zinc {id}.", n, {"doi": doi}) for n, (id, doi) in enumerate(dois.items(), 90)]
+    others = [Snippet("c", "No paper", "Warfarin thins blood."), Snippet("10.1/x", "T", "Iron."), *with_dois]
+    corpus = write_medrag(home / "old.jsonl", [*old, *others])
     succeeded(invoke("index", corpus, "--name", "old", "--encoder", tiny_encoder, home=home))
     return home
 
 
 def run(home: Path, *words: object, **env: str):
     return invoke(*words, home=home, **env)
+
+
+@pytest.mark.parametrize(
+    ("doi", "id"),
+    [
+        ("10.1000/AbC.1", "d"), ("https://doi.org/10.1000/abc.1", "d"), ("DOI: 10.1000/ABC.1", "d"),
+        ("10.1000/abc", "e"), ("http://dx.doi.org/10.1000/AbC", "e"), ("https://doi.org/10.1/x", "10.1/x"),
+    ],
+)  # fmt: skip
+def test_a_record_is_shown_by_its_doi_however_that_is_spelt(home, doi, id):
+    assert [one["id"] for one in done(run(home, "show", doi, "--name", "old", "--json"))["snippets"]] == [id]
 
 
 def searched(home: Path, *words: object) -> list[dict]:
@@ -150,7 +164,7 @@ def test_a_damaged_file_of_last_hits_is_named(home):
     path.write_text('{"index": "papers", "ids": [1], "question": "x"}')
     failed(run(home, "show", 1), 5, "last-hits.json", "delete it")
     path.unlink()
-    failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id or the PMID")
+    failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id, PMID or DOI")
     failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
 
 

@@ -201,3 +201,21 @@ def test_a_mixture_is_trained(mixture, tiny_encoder, tmp_path):
     assert identity["instructions"]["query"] == "Find what heals\nQuery: "
     assert len(set(identity["random_prompts"])) == 10
     assert found["steps"] == -(-training[0] // 8) + -(-training[1] // 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (("reranker",), "datasets", "train"),
+        (("reader",), "accelerate", "train"),
+        (("retriever", "--lora"), "peft", "decoders"),
+        (("generator",), "gguf", "decoders"),
+    ],
+)
+def test_a_missing_extra_is_told_before_anything_is_read(tmp_path, monkeypatch, words, package, extra):
+    from biorag.utils import versions
+
+    installed = versions.installed_versions
+    monkeypatch.setattr(versions, "installed_versions", lambda names: {} if package in names else installed(names))
+    told = invoke("train", *words, "gone.jsonl", "--base", "gone", "--out", tmp_path / "m", home=tmp_path)
+    failed(told, 4, f"this needs the package '{package}': run pip install 'biorag[{extra}]'")

@@ -83,7 +83,8 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
     claims.write_bytes(gzip.compress(b'{"id": "z", "claim": "Another claim."}\n'))
     failed(verify(bm25, *arguments), 5, str(out), "claims")
     claims.write_bytes(claims.read_bytes()[:-9])
-    failed(verify(bm25, *arguments), 3, claims, "damaged or truncated gzip")
+    failed(verify(bm25, *arguments), 3, claims, "damaged or truncated gzip (its end is missing): fetch the file again")
+    failed(verify(bm25, "Zinc heals.", "Iron heals."), 2, "(Iron heals.); it takes CLAIM, in quotation marks")
 
 
 def test_claims_beside_their_texts_need_no_index(bm25, snippet, tmp_path):

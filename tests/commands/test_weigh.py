@@ -68,7 +68,7 @@ def test_the_formats_of_a_weighing(home):
 
 
 def test_filters_and_what_cannot_be_weighed(home):
-    report = done(weighed(home, "--json", "--filter", "not retracted", "--exclude-pmid", 12))
+    report = done(weighed(home, "--json", "--filter", "not retracted", "--filter", "not pmid=12"))
     assert (report["searched"], report["counts"]["retracted"], report["opposing"]) == (1, 0, [])
     for blank in (" ", "\u200b\u2062", "\x01\ufeff"):
         failed(invoke("weigh", blank, home=home), 2, "the claim is empty")
@@ -93,12 +93,12 @@ def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
 def test_an_answer_names_the_study_that_says_otherwise(home):
     words = ("ask", "Does aspirin reduce mortality after stroke?", "--mode", "bm25", "--no-rerank", "--answer-anyway")
     words += ("--reader", "none")
-    first, *_ = done(invoke(*words, "--json", "--exclude-pmid", 13, home=home))["sentences"]
+    first, *_ = done(invoke(*words, "--json", "--filter", "not pmid=13", home=home))["sentences"]
     assert first["text"].endswith("Aspirin reduced mortality after stroke.")
     (opposition,) = first["otherwise"]
     assert (opposition["id"], opposition["pmid"]) == ("against", 12)
     assert opposition["quote"].startswith("Aspirin did not reduce mortality")
-    shown = succeeded(invoke(*words, "--exclude-pmid", 13, home=home)).stdout
+    shown = succeeded(invoke(*words, "--filter", "not pmid=13", home=home)).stdout
     assert "1 study says otherwise than “Aspirin reduced mortality after stroke.”" in shown
-    agreeing = done(invoke(*words, "--json", "--exclude-pmid", 12, home=home))["sentences"]
+    agreeing = done(invoke(*words, "--json", "--filter", "not pmid=12", home=home))["sentences"]
     assert all("otherwise" not in sentence for sentence in agreeing)

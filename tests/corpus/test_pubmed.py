@@ -56,6 +56,12 @@ def test_a_record_without_an_abstract_is_its_title(tmp_path):
     assert found.metadata["abstract"] is False
 
 
+def test_escaped_markup_is_left_out_as_markup_is(tmp_path):
+    title = "Loss of &lt;i&gt;TP53&lt;/i&gt; and &amp;lt;b&amp;gt;CO&lt;sub&gt;2&lt;/sub&gt;, p &lt; 0.05"
+    ((found,), _) = read(written(tmp_path, article(1, title).encode()))
+    assert found.title == "Loss of TP53 and CO2, p < 0.05"
+
+
 # --- bad records, one by one
 
 NO_PMID = article(1, "T").replace('<PMID Version="1">1</PMID>', "")

@@ -83,6 +83,16 @@ def test_a_record_with_contents_alone_is_not_given_its_title_twice(content):
     assert parse_snippet(line_of(record)).contents == "Aspirin. It lowers fever."
 
 
+@pytest.mark.parametrize("form", [{"id": "a", "content": ""}, {"_id": "a", "text": ""}])
+def test_tags_that_style_words_are_left_out_and_comparisons_are_not(form):
+    text = "<b>AIM</b>: <i>E. coli</i>, 10<sup>6</sup> of CO<sub>2</sub>;\n p<0.05, a < b > c."
+    record = {**form, "title": "The <em>TP53</em> gene", list(form)[1]: text}
+    snippet = parse_snippet(line_of(record))
+    assert (snippet.title, snippet.content) == (
+        "The TP53 gene", "AIM: E. coli, 10^6 of CO2;\n p<0.05, a < b > c.",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("key", "value", "pmid"), [("PMID", 12, 12), ("pmid", "00012", 12), ("PMID", "", None)])
 def test_pmid_as_number_or_digits(key, value, pmid):
     snippet = parse_snippet(line_of({"id": "a", "content": "Text", key: value}))

@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from biorag.indexes.catalogue import summaries
+from biorag.indexes.shard_files import shard_files
 from biorag.indexes.store import Store
 from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
@@ -55,6 +57,14 @@ def test_the_list_says_what_each_index_is(indexed, settings):
         assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "being written"
     finally:
         lock.release()
+    for path in shard_files(Store(settings).folder):
+        content = path.read_bytes()
+        path.unlink()
+        assert summaries(settings)[0].state == "damaged", path
+        path.write_bytes(content + b" ")  # JSON the engine writes again
+        assert summaries(settings)[0].state == ("complete" if path.suffix == ".json" else "damaged"), path
+        path.write_bytes(content)
+    assert summaries(settings)[0].state == "complete"
     (Store(settings).folder / "manifest.json").write_text("{")
     assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "damaged"
 

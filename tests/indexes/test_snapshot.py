@@ -260,8 +260,15 @@ def test_a_header_with_a_negative_size_or_a_long_name_without_end_is_refused(tmp
     header = tarfile.TarInfo("snapshot.json")
     header.type, header.size = kind, size
     (tmp_path / "s").write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(5 << 20)))
-    with pytest.raises(BadInputError, match=r"negative size|not a plain file|ends too early|does not begin with"):
+    with pytest.raises(BadInputError, match=r"negative size|not a plain file|its end is missing|does not begin with"):
         snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "s", quiet)
+
+
+def test_of_a_snapshot_that_is_cut_the_end_is_missing(made, tmp_path):
+    cut = tmp_path / "s"
+    cut.write_bytes(made[1].read_bytes()[: made[1].stat().st_size // 2])
+    with pytest.raises(BadInputError, match=r"not a complete snapshot \(its end is missing\): copy it again"):
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, cut, quiet)
 
 
 @pytest.mark.faults

@@ -148,6 +148,8 @@ def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:
             if not (_cut_before(theirs[:stop], theirs[stop:]) if before else _cut_after(theirs[start:])):
                 return APART
             continue
+        if after and _cut_after(theirs[start + end - begin : stop]):
+            stop = start + end - begin
         edits.append(_Edit(ours[begin:end], theirs[start:stop]))
     edits = [edit for edit in edits if not _is_aside(edit)]
     if not edits:
@@ -169,11 +171,12 @@ def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
 
 
 def _cut_after(right: Sequence[_Token]) -> bool:
-    """Whether a claim may end before these words: where the sentence pauses or joins, and does not restrict."""
-    first = right[0]
-    if first.word.text.lower() in lexicon().joining:
-        return len(right) == 1 or right[1].key != NEGATION  # "A helps, but not in women"
-    return (first.pause or first.nested) and not _restricts(first)
+    """Whether a claim may end before these words: the sentence pauses or joins, and neither restricts nor denies."""
+    if not right or any(token.key == NEGATION for token in right):  # "A helps, a difference that was not significant"
+        return False
+    if right[0].word.text.lower() in lexicon().joining:
+        return len(right) == 1 or not _restricts(right[1])  # "A helps, but only in men"
+    return (right[0].pause or right[0].nested) and not _restricts(right[0])
 
 
 def _restricts(first: _Token) -> bool:

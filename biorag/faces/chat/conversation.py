@@ -10,7 +10,7 @@ from biorag.answering.guards.words import RARE, rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
-from biorag.faces.chat.followups import Rewritten, following, is_follow_up, standalone
+from biorag.faces.chat.followups import Rewritten, answer_in_turn, is_follow_up, standalone
 from biorag.references.escaping import in_markdown
 from biorag.references.reference import reference_line, reference_of
 from biorag.types import Hit
@@ -59,10 +59,10 @@ class Turn:
 
 
 class Conversation:
-    """Turns over a session; `filters` and `exclude_pmid` always hold, beside the filter that is set."""
+    """Turns over a session; `filters` always hold, beside the filter that is set."""
 
-    def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:
-        self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
+    def __init__(self, session: Session, filters: Sequence[str] = ()) -> None:
+        self._session, self._filters = session, tuple(filters)
         self.filter = ""
         self.turns: list[Turn] = []
 
@@ -74,7 +74,7 @@ class Conversation:
         check_text(line)
         if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < RARE:
             return True
-        near = self._session.nearness(line, filter=self._conditions, exclude_pmid=self._exclude_pmid)
+        near = self._session.nearness(line, filter=self._conditions)
         return near is None or near >= NEAR
 
     def standalone(self, question: str) -> Rewritten:
@@ -83,37 +83,25 @@ class Conversation:
         Raises `ServiceError` if the generator fails.
         """
         check_text(question)
-        if not self.turns:
-            return Rewritten(question)
-        last = self.turns[-1]
-        return standalone(
-            self._session,
-            question,
-            last.searched,
-            last.answer.text,
-            filter=self._conditions,
-            exclude_pmid=self._exclude_pmid,
-        )
+        return standalone(self._session, question, *self._last, filter=self._conditions)
 
     def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
         """Answer a question as it was rewritten; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
-        searched, holds = rewritten
-        answer = self._session.ask(
-            searched,
-            filter=self._conditions,
-            exclude_pmid=self._exclude_pmid,
-            answer_anyway=holds or None,
-            on_text=on_text,
+        answer = answer_in_turn(
+            self._session, question, rewritten, *self._last, filter=self._conditions, on_text=on_text
         )
-        if self.turns and searched != question:
-            answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
         answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
-        turn = Turn(question, searched, self.filter, answer)
+        turn = Turn(question, rewritten.text, self.filter, answer)
         self.turns.append(turn)
         return turn
+
+    @property
+    def _last(self) -> tuple[str, str]:
+        """The last question as it was searched, and its answer; empty before the first."""
+        return (self.turns[-1].searched, self.turns[-1].answer.text) if self.turns else ("", "")
 
     @property
     def _conditions(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -79,24 +78,16 @@ class Rewritten(NamedTuple):
     holds: bool = False
 
 
-def standalone(
-    session: Session,
-    question: str,
-    previous: str,
-    answer: str,
-    *,
-    filter: Filter = (),
-    exclude_pmid: Sequence[int] = (),
-) -> Rewritten:
+def standalone(session: Session, question: str, previous: str, answer: str, *, filter: Filter = ()) -> Rewritten:
     """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question as it was searched, `answer` the answer to it; `filter` and `exclude_pmid` are those
+    `previous` is the last question as it was searched, "" of the first one, `answer` the answer to it; `filter` is that
     of the question. Raises `ServiceError` if the generator fails.
     """
+    if not previous:
+        return Rewritten(question)
     combined = with_topic_of(previous, question)
-    holds = combined != question and _held_together(
-        question, combined, session.search(combined, filter=filter, exclude_pmid=exclude_pmid)
-    )
+    holds = combined != question and _held_together(question, combined, session.search(combined, filter=filter))
     if not holds and not is_follow_up(question):
         return Rewritten(question)
     # The answer quotes documents, so the chat's own marks in it are defused.
@@ -170,6 +161,20 @@ def _names(text: str) -> tuple[list[str], list[str]]:
             by_terms.setdefault(frozenset(held), match[0])
     words = list(by_terms.values())
     return [word for word in words if any(rarity(stem) >= SUBJECT for stem in set(stems(word)) - common)], words
+
+
+def answer_in_turn(
+    session: Session, question: str, rewritten: Rewritten, previous: str, answer: str, **asked: Any
+) -> AnswerResult:
+    """Answer a question as it was rewritten after the last one and its answer; `asked` are arguments of `Session.ask`.
+
+    Raises as that does.
+    """
+    searched, holds = rewritten
+    asked["answer_anyway"] = asked.get("answer_anyway") or holds or None
+    if searched == question:
+        return session.ask(question, **asked)
+    return following(question, previous, answer, session.ask(searched, **asked))
 
 
 def following(question: str, last_question: str, last_answer: str, answer: AnswerResult) -> AnswerResult:

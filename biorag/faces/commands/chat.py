@@ -27,7 +27,7 @@ PROMPT = "biorag> "
 @expanded
 def chat(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
-    filters: options.RecordFilters,
+    filter: options.Filters = None,
 ) -> None:
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
@@ -48,8 +48,8 @@ def chat(
         stage("Opening the index")
         session = Session(settings, eager=True)
     with session:
-        is_typed, where = sys.stdin.isatty(), filters.arguments
-        talk = _Talk(session, Conversation(session, where["filter"], where["exclude_pmid"]), is_typed)
+        is_typed = sys.stdin.isatty()
+        talk = _Talk(session, Conversation(session, filter or ()), is_typed)
         for line in _typed(session.name) if is_typed else _piped():
             if not talk.heard(line):
                 break

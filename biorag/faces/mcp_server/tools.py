@@ -48,8 +48,6 @@ Mode = Annotated[
     Literal["bm25", "dense", "hybrid"] | None,
     Field(description="First stage of retrieval; without it as the server is configured."),
 ]
-Pmid = Annotated[int, Field(ge=1, lt=2**31)]
-Pmids = Annotated[list[Pmid] | None, Field(max_length=100, description="PubMed records to leave out.")]
 OptionText = Annotated[str, Field(max_length=1000)]
 Options = Annotated[
     dict[str, OptionText] | None,
@@ -79,17 +77,11 @@ class Tools:
         self._pool = pool
 
     def search(
-        self,
-        query: Query,
-        k: HitCount = None,
-        filter: Condition = "",
-        exclude_pmid: Pmids = None,
-        mode: Mode = None,
-        index: IndexName = "",
+        self, query: Query, k: HitCount = None, filter: Condition = "", mode: Mode = None, index: IndexName = ""
     ) -> Json:
         """Find the snippets that are relevant to a query, best first, with their ids, PMIDs and facts."""
         with self._pool.lend(index) as session:
-            result = session.search(query, filter=filter, exclude_pmid=exclude_pmid or (), k=k, mode=mode)
+            result = session.search(query, filter=filter, k=k, mode=mode)
         return quoting(result.to_json())
 
     def get_snippet(self, id: SnippetId, mark: Marked = "", index: IndexName = "") -> Json:
@@ -103,7 +95,6 @@ class Tools:
         options: Options = None,
         k: HitCount = None,
         filter: Condition = "",
-        exclude_pmid: Pmids = None,
         include_retracted: bool = False,
         answer_anyway: bool = False,
         index: IndexName = "",
@@ -118,7 +109,6 @@ class Tools:
                 question,
                 options=options or {},
                 filter=filter,
-                exclude_pmid=exclude_pmid or (),
                 k=k,
                 include_retracted=include_retracted or None,
                 answer_anyway=answer_anyway or None,
@@ -134,21 +124,14 @@ class Tools:
         with self._pool.lend(index) as session:
             return quoting(session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 
-    def weigh(
-        self,
-        claim: Claim,
-        k: HitCount = None,
-        filter: Condition = "",
-        exclude_pmid: Pmids = None,
-        index: IndexName = "",
-    ) -> Json:
+    def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", index: IndexName = "") -> Json:
         """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
 
         The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
         Retracted studies are marked and not counted. Show both sides: a count is no vote.
         """
         with self._pool.lend(index) as session:
-            return quoting(session.weigh(claim, filter=filter, exclude_pmid=exclude_pmid or (), k=k).to_json())
+            return quoting(session.weigh(claim, filter=filter, k=k).to_json())
 
     def cite(self, ids: SnippetIds, format: ReferenceFormat = "vancouver", index: IndexName = "") -> Json:
         """Return the references of snippets, numbered in the order of their ids, in a format of references."""

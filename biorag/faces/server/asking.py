@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.faces.chat.followups import following, standalone
+from biorag.faces.chat.followups import answer_in_turn, standalone
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
@@ -97,23 +97,13 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
     """Return what answers a question."""
 
     def call(grow: Grow) -> AnswerResult:
+        asked = body.arguments()
+        text, after, said = (asked.pop(name) for name in ("question", "after", "said"))
         with lend() as session:
-            return _answered(session, body, grow)
+            rewritten = standalone(session, text, after, said, filter=asked["filter"])
+            return answer_in_turn(session, text, rewritten, after, said, **asked, on_text=grow)
 
     return call
-
-
-def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
-    asked = body.arguments()
-    after, said = asked.pop("after"), asked.pop("said")
-    if not after:
-        return session.ask(**asked, on_text=grow)
-    text = asked.pop("question")
-    conditions = {name: asked[name] for name in ("filter", "exclude_pmid")}
-    searched, holds = standalone(session, text, after, said, **conditions)
-    asked["answer_anyway"] = asked["answer_anyway"] or holds or None
-    answer = session.ask(searched, **asked, on_text=grow)
-    return answer if searched == text else following(text, after, said, answer)
 
 
 async def answered(request: Request, queue: WorkQueue, call: Callable[[Grow], T]) -> T:

@@ -17,7 +17,6 @@ LONGEST_QUESTION = 4000  # characters, of which encoders read some hundreds of w
 FIELDS = 64  # of a form
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUESTION)]
 Earlier = Annotated[str, StringConstraints(max_length=LONGEST_QUESTION)]
-Pmid = Annotated[int, Field(ge=1, le=10**12)]
 Option = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 IndexName = Annotated[str, Field(max_length=300, description="Index, one of /v1/models; empty for the default.")]
@@ -49,7 +48,6 @@ class RankedBody(_Body):
     """How snippets are found; by default as the server was started."""
 
     filter: Conditions = []
-    exclude_pmid: list[Pmid] = Field(default=[], max_length=1000, description="PubMed records to leave out.")
     k: int | None = Field(default=None, ge=1, le=200, description="Hits.")
     k_init: int | None = Field(default=None, ge=1, le=2000, description="Candidates of the first stage.")
     mode: str | None = Field(default=None, max_length=16, description="bm25, dense or hybrid.")

@@ -14,6 +14,7 @@ from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.commands.outputs import FOLDER
 from biorag.engine import open_index
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
 from biorag.utils.files import write_json
@@ -42,7 +43,7 @@ def tune(
     settings: Annotated[Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed", "train_validation")],
     line: CommandLine,
     development: options.Development,
-    filters: options.Filters,
+    filter: options.Filters = None,
     as_json: options.Json = False,
 ) -> None:
     """Choose one setting of retrieval on development questions, and write it to the configuration file.
@@ -63,7 +64,7 @@ def tune(
     for value in (*plan.values, plan.current) if tuned.write else ():
         load_settings({tuned.param: value}, line.file)  # the file may name another chain of rerankers
     split = development.split(settings, line)
-    data = run.DevelopmentData(run.load_development(dataset, split), split.part, filters.conditions)
+    data = run.DevelopmentData(run.load_development(dataset, split), split.part, parse_filters(filter or ()))
     require_matplotlib()
     with open_index(settings) as opened:
         data = replace(data, where=opened.checked(data.where))

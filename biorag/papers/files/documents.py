@@ -8,9 +8,11 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from biorag.corpus.budget import LIMITS, draw
 from biorag.corpus.joining import joined
 from biorag.corpus.readers import with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
@@ -18,13 +20,14 @@ from biorag.errors import BadInputError
 from biorag.papers.files.facts import inverted, own_authors, printable, without_citation, year_in
 from biorag.papers.files.texts import PaperPart, passages_of, reader
 
-LARGEST = 64 << 20  # bytes of a file
-UNPACKED = 4 * LARGEST  # bytes that a Word document may unpack to
-MOST_TAGS = 1_000_000  # of a document, each of which takes its parser some time and memory
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _LEVEL = re.compile(r"heading\s*([1-6])")
+_ATTRIBUTE = re.compile(
+    rb"[\s/]*+[^\s/>][^\s/>=]{0,200}+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]{0,200}+))?+"
+)
+_CROWDED = re.compile(rb"<[A-Za-z](?=((?:%s){50,}+))" % _ATTRIBUTE.pattern)  # a tag of many attributes
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
 
@@ -46,34 +49,29 @@ def _damage_named(source: Source, what: str) -> Iterator[None]:
     except BadInputError:
         raise
     except Exception as error:
-        reason = f"{what} that cannot be read ({type(error).__name__})"
-        raise DamagedSourceError(source.name, 1, reason) from None
+        is_cut = isinstance(error, zipfile.BadZipFile)
+        fault = "its end is missing, or it is of another format" if is_cut else type(error).__name__
+        raise DamagedSourceError(source.name, 1, f"{what} that cannot be read ({fault})") from None
 
 
 def _content(source: Source) -> bytes:
     with faults_named(source, lambda: 1), opened(source) as stream:
-        content = bytes(stream.read(LARGEST + 1))
-    if len(content) > LARGEST:
-        raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
+        content = bytes(stream.read(LIMITS["bytes"] + 1))
+    draw(bytes=len(content))
     return content
 
 
-def _archive(source: Source, content: bytes, most: int) -> zipfile.ZipFile:
-    """Return a zip archive whose files say to unpack to at most so many bytes; zipfile reads no more than they say."""
+def _archive(content: bytes) -> zipfile.ZipFile:
+    """Return a zip archive, what its files say to unpack to drawn: zipfile reads no more than they say."""
     archive = zipfile.ZipFile(io.BytesIO(content))
-    if sum(member.file_size for member in archive.infolist()) > most:
-        raise DamagedSourceError(source.name, 1, f"unpacks to more than {most >> 20} MiB: split it")
+    draw(unpacked_bytes=sum(member.file_size for member in archive.infolist()))
     return archive
 
 
-def _few_tags(source: Source, parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the parts of a document; raises `DamagedSourceError` once they have more than `MOST_TAGS` tags."""
-    tags = 0
-    for part in parts:
-        tags += part.count(b"<")
-        if tags > MOST_TAGS:
-            raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
-        yield part
+def _tagged(part: bytes) -> bytes:
+    """Return a part of a document that a parser may build, its tags and attributes drawn."""
+    draw(tags=part.count(b"<") + part.count(b"="))
+    return part
 
 
 # --- Word
@@ -99,8 +97,8 @@ def of_word(source: Source, read: Callable[[Any], T]) -> T:
 
     with _damage_named(source, "a Word document"):
         content = _content(source)
-        with _archive(source, content, UNPACKED) as archive:
-            for part in _few_tags(source, map(archive.read, archive.namelist())):  # a body may have any name
+        with _archive(content) as archive:
+            for part in map(_tagged, map(archive.read, archive.namelist())):  # a body may have any name
                 if b"<!ENTITY" in part:  # text would be lost with them
                     raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
         return read(Document(io.BytesIO(content)))
@@ -108,23 +106,37 @@ def of_word(source: Source, read: Callable[[Any], T]) -> T:
 
 def _docx_title(document: Any) -> str:
     """Return the first paragraph in the style "Title", among the first ten; "" if there is none."""
-    titles = (" ".join(block.text.split()) for block in document.paragraphs[:10] if _style(block) == "title")
+    names = style_names(document)
+    first = islice((block for block in document.iter_inner_content() if not hasattr(block, "rows")), 10)
+    titles = (" ".join(block.text.split()) for block in first if style_of(block._p, names) == "title")
     return next(filter(None, titles), "")
 
 
-def _style(paragraph: Any) -> str:
-    return (paragraph.style.name or "").lower() if paragraph.style is not None else ""
+def style_names(document: Any) -> dict[str, str]:
+    """Return the names of a Word document's styles, in small letters, by their ids."""
+    return {style.style_id: (style.name or "").lower() for style in document.styles}
+
+
+def style_of(element: Any, names: Mapping[str, str]) -> str:
+    """Return the name of the style of a paragraph's element; "" if it says none."""
+    from docx.oxml.ns import qn
+
+    style = element.find(f"{qn('w:pPr')}/{qn('w:pStyle')}")
+    return names.get(style.get(qn("w:val")), "") if style is not None else ""
 
 
 def _docx_lines(document: Any) -> Iterator[str]:
     """Yield a document's paragraphs and the rows of its tables as Markdown."""
+    names = style_names(document)
     for block in document.iter_inner_content():
         if hasattr(block, "rows"):
             for row in _docx_rows(block):
                 yield from (row, "")
             continue
-        text = " ".join(block.text.split())
-        style, heading = _style(block), _LEVEL.match(_style(block))
+        draw(characters=len(content := block.text))
+        text = " ".join(content.split())
+        style = style_of(block._p, names)
+        heading = _LEVEL.match(style)
         text = "" if style == "title" else f"- {text}" if style.startswith("list") and text else text
         yield f"{'#' * int(heading[1])} {text}" if heading and text else text
         yield ""
@@ -142,7 +154,8 @@ def _docx_rows(table: Any) -> Iterator[str]:
         column, texts = 0, {}
         for cell in row.tc_lst:
             is_continued = cell.vMerge == "continue" and column in above
-            texts[column] = above[column] if is_continued else " ".join(_Cell(cell, table).text.split())
+            draw(characters=len(content := above[column] if is_continued else _Cell(cell, table).text))
+            texts[column] = " ".join(content.split())
             column += cell.grid_span
         above = texts
         yield " | ".join(dict.fromkeys(texts.values()))
@@ -166,14 +179,19 @@ def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
 def web_page(source: Source) -> Any:
     """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
     with _damage_named(source, "a web page"):
-        return _page(*_few_tags(source, [_content(source)]))
+        return _page(source, _content(source))
 
 
-def _page(content: bytes) -> Any:
+def _page(source: Source, content: bytes) -> Any:
     from lxml import html
 
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
-    return html.document_fromstring(content, parser=parser)
+    for crowded in _CROWDED.finditer(_tagged(content)):
+        draw(attributes=len(_ATTRIBUTE.findall(crowded[1])))
+    page = html.document_fromstring(content, parser=parser)
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):  # what follows would be lost
+        raise DamagedSourceError(source.name, 1, "tags 256 deep, or 10 MB of text without one: split it")
+    return page
 
 
 def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -208,7 +226,9 @@ def html_lines(page: Any) -> Iterator[tuple[int, str]]:
         if not len(element) and not element.text:
             continue
         has_blocks = next(element.iterdescendants(*_BLOCKS), None) is not None
-        text = " ".join(("" if has_blocks else element.text_content()).split() or (element.text or "").split())
+        content = "" if has_blocks else element.text_content()
+        draw(characters=len(content), lines=2)
+        text = " ".join(content.split() or (element.text or "").split())
         if text:
             level = int(element.tag[1]) if element.tag[0] == "h" else 0
             yield element.sourceline or 1, f"{'#' * level} {text}" if level else text
@@ -220,12 +240,11 @@ def html_lines(page: Any) -> Iterator[tuple[int, str]]:
 
 def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of an EPUB book, chapter by chapter; raises `DamagedSourceError` if it cannot be read."""
-    with _damage_named(source, "an EPUB"), _archive(source, _content(source), LARGEST) as archive:
+    with _damage_named(source, "an EPUB"), _archive(_content(source)) as archive:
         fields, chapters = _package(archive)
         if _encrypted(archive) & set(chapters):
             raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-        pages = _few_tags(source, map(archive.read, chapters))
-        lines = [line for page in pages for line in html_lines(_page(page))]
+        lines = [line for chapter in chapters for line in html_lines(_page(source, archive.read(chapter)))]
     facts = {
         "authors": inverted(fields.get("creator", [])),
         "year": next(filter(None, map(year_in, fields.get("date", ()))), None),
@@ -260,7 +279,7 @@ def small_xml(content: bytes) -> Any:
     """Return the root of a small XML file, without entities of its own."""
     from lxml import etree
 
-    return etree.fromstring(content, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
+    return etree.fromstring(_tagged(content), etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
 
 
 DOCX, EPUB, HTML = reader(read_docx), reader(read_epub), reader(read_html)

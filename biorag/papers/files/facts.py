@@ -12,6 +12,7 @@ from html import unescape
 from itertools import pairwise
 from typing import Any
 
+from biorag.corpus.budget import draw
 from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line, is_prose
 from biorag.references.reference import Author
 
@@ -179,6 +180,7 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
         opening = _CITE.match(line)
         if not opening or not opening[0].rstrip().endswith((":", "as")):
             continue
+        draw()
         rest = [text for _, text in numbered[start : start + CITED_LINES]]
         cited = rest[: next((n for n, text in enumerate(rest) if not text.strip()), len(rest))]
         end = next((n for n, text in enumerate(cited, 1) if _DOI.search(text)), 0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
+from biorag.corpus.budget import draw
 from biorag.corpus.joining import joined
 from biorag.corpus.readers import LONGEST_TEXT
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
@@ -22,6 +23,7 @@ from biorag.utils.text import whole
 LIGATURES = {ord(mark): letters for mark, letters in zip("ﬀﬁﬂﬃﬄﬆ", ("ff", "fi", "fl", "ffi", "ffl", "st"), strict=True)}
 LONGEST_TITLE = 1000  # characters; every page repeats it
 LONGEST_PAPER = 64 << 20  # characters
+LAYOUT_SECONDS = 0.05  # that a page gives to its paper's budget; ten times what one takes
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
 NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
 TOO_MUCH = (
@@ -77,6 +79,7 @@ def read_pdf(source: Source) -> PdfContent:
             values = _line(lines)
             if not values or size > LONGEST_PAPER:
                 break
+            draw(seconds=-LAYOUT_SECONDS)
             pages.append(_lines_of(values.get("lines", ())))
             size += sum(len(line.text) for line in pages[-1])
             if "fault" in values:

@@ -14,6 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from biorag.answering.guards.words import rarity, stems
+from biorag.corpus.budget import draw
 from biorag.corpus.sentences import sentence_starts
 from biorag.papers.files.headings import LIST_HEADING
 from biorag.utils.text import whole
@@ -176,6 +177,7 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
     bodies: list[list[_Paragraph]] = []
     first = 1 if _is_cover(kept, measures) else 0
     for number, page in enumerate(kept):
+        draw()
         aside = _edges(page, measures, shapes, EDGE if number <= first else 1) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
         if number == first:

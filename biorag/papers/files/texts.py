@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from biorag.corpus.blocks import cut
+from biorag.corpus.budget import draw, within
 from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
-from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.papers.files.facts import inverted, without_citation, year_in
 from biorag.types import Snippet
 from biorag.utils.text import whole
@@ -54,7 +55,7 @@ def parse_part(part: PaperPart) -> Snippet:
 
 def reader(read: Callable[[Source], Iterator[tuple[int, PaperPart]]]) -> FileReader:
     """Return the reader of a format whose files are papers, by a function that yields the parts with their lines."""
-    return FileReader(read, parse_part, lambda part: part.text)
+    return FileReader(lambda source: within(source.name, read(source)), parse_part, lambda part: part.text)
 
 
 class _Section(NamedTuple):
@@ -69,7 +70,7 @@ def read_passages(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of a file, each with the line where its section begins.
 
     The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` at a line that
-    is not text, or beyond 16 MiB.
+    is not text, or beyond the budget of a document.
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     lines, front = without_front(text_lines(source)) if markdown else (text_lines(source), NONE)
@@ -131,6 +132,7 @@ def passages_of(
     """
     number = 0
     for section in _sections(lines, markdown):
+        draw()
         if markdown and section.headings and not number and not is_title:
             title, is_title = section.headings[0], True
         passages = _cut("\n".join(section.lines).strip())
@@ -143,16 +145,13 @@ def passages_of(
 
 
 def text_lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines of a file of text."""
-    size = 0
+    """Yield the numbered lines of a file of text, drawn on the budget of a document."""
     for number, content in read_lines(source, blank=True):
         try:
             line = text_of(content)
         except ValueError as error:
             raise DamagedSourceError(source.name, number, str(error)) from None
-        size += len(content) + 1
-        if size > MAX_LINE:
-            raise DamagedSourceError(source.name, number, f"text of more than {MAX_LINE >> 20} MiB: split it")
+        draw(characters=len(line), lines=1)
         yield number, line
 
 

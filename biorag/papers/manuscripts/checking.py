@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from biorag.answering.guards.stated import compared
 from biorag.api.session import Session
 from biorag.corpus.enriching import Find
 from biorag.corpus.sentences import best_sentence, terms
@@ -102,13 +103,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The check of a manuscript; `not_sure` are pairs that the evidence does not decide, and are no findings."""
+    """The check of a manuscript; `not_sure` are pairs that the evidence does not decide, and are no findings.
+
+    `not_judged` counts what nothing is said of, by what it is and why.
+    """
 
     manuscript: Manuscript
     index: str
     findings: tuple[Finding, ...]
     not_sure: tuple[Finding, ...]
     counts: Mapping[str, int]
+    not_judged: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
     @property
@@ -126,6 +131,7 @@ class CheckReport:
             "references": len(self.manuscript.references),
             "citing_sentences": len(sentences),
             "counts": dict(self.counts),
+            "not_judged": dict(self.not_judged),
             "findings": [one.to_json() for one in self.findings],
             "not_sure": [one.to_json() for one in self.not_sure],
             "unlisted": [
@@ -172,17 +178,21 @@ def checked(
         for match in matches
         for finding in _of_reference(match, index)
     ]
-    counts = Counter({"supported": 0, "not_judged": 0})
+    fields = Counter(field for match in matches for field in match.uncompared)
+    supported, unjudged = 0, Counter[str]()
     with progress("Judging", len(pairs)) as advance:
         for sentence, (key, claim) in pairs:
             match = by_key.get(key)
-            snippets = match.snippets if match and len(claim.split()) >= LEAST_WORDS else ()
-            evidence = [snippet for snippet in snippets if snippet.content not in ("", snippet.title)]
-            if match is None or not evidence:
-                counts["not_judged"] += 1
+            evidence = [one for one in match.snippets if one.content not in ("", one.title)] if match else []
+            if match is None or not match.snippets:
+                unjudged["claim without a record"] += 1
+            elif not evidence:
+                unjudged["claim without an abstract"] += 1
+            elif len(claim.split()) < LEAST_WORDS:
+                unjudged[f"claim of fewer than {LEAST_WORDS} words"] += 1
             else:
                 stance, snippet = max(zip(judge(claim, evidence), evidence, strict=True), key=_strength)
-                counts["supported"] += stance.verdict is Verdict.SUPPORTED
+                supported += stance.verdict is Verdict.SUPPORTED
                 of_claim = _of_claim(match.reference, claim, stance, snippet)
                 findings += [replace(finding, citing=sentence, claim=claim) for finding in of_claim]
             advance(1)
@@ -194,7 +204,8 @@ def checked(
         index,
         tuple(chain.from_iterable(by_kind.values())),
         not_sure,
-        {**numbers, **counts},
+        {**numbers, "supported": supported, "not_judged": unjudged.total()},
+        {**unjudged, **{f"{field} not in the record": count for field, count in fields.items()}},
         (*manuscript.notes, *_corrections(matches)),
     )
 
@@ -236,10 +247,10 @@ def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
 
 def _of_claim(reference: ListedReference, claim: str, stance: Stance, record: Snippet) -> Iterator[Finding]:
     """Yield what the evidence says against a claim, or that it does not decide it, with the nearest sentence."""
-    if stance.verdict is Verdict.CONTRADICTED:
-        yield Finding(
-            FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
-        )
+    differs = compared(claim, stance.quote).difference if stance.basis == "quote" else ""
+    if stance.verdict is Verdict.CONTRADICTED or differs.lstrip("-<>≤≥")[:1].isdigit():  # no name
+        message = "the cited paper says otherwise"
+        yield Finding(FindingKind.CONTRADICTED, reference, message, stance=stance, record=record)
     elif stance.verdict is Verdict.UNSUPPORTED and stance.basis == "reader" and stance.probability >= SURE_FROM:
         message = "the cited abstract does not say so"
         yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)

@@ -7,10 +7,14 @@ DOIs; and the keys of LaTeX and pandoc. Patterns have bounded lengths, so that a
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
+from biorag.corpus.budget import draw
 from biorag.corpus.sentences import sentence_spans
 from biorag.papers.files.facts import FAMILY
 from biorag.papers.manuscripts.manuscript import (
@@ -144,8 +148,9 @@ class Register:
             identifier: key for key, one in self._order.items() for identifier in (one.read.pmid, one.read.doi)
         }
         self._years: dict[str, dict[str, list[ListedReference]]] = {}
-        self._begins: dict[str, list[tuple[str, ListedReference]]] = {}
-        for reference in references:
+        self._begins: dict[str, list[tuple[str, int, ListedReference]]] = {}
+        for number, reference in enumerate(references):
+            draw()
             years = re.findall(rf"\b{_YEAR}(?!\w)", reference.text) + [str(part) for part in reference.read.date[:1]]
             family = reference.read.authors[0].family.split() if reference.read.authors else []
             names = {squeezed(" ".join(family[n:])) for n in range(len(family))}  # but for particles
@@ -157,7 +162,9 @@ class Register:
             for year in dict.fromkeys(years):
                 for name in names:
                     self._years.setdefault(year, {}).setdefault(name, []).append(reference)
-                self._begins.setdefault(year + begins[:LEAST_LETTERS], []).append((begins, reference))
+                self._begins.setdefault(year, []).append((begins, number, reference))
+        for texts in self._begins.values():
+            texts.sort(key=itemgetter(0, 1))
         self._round = False
         self._round = not any(self.marks(one.text, of_numbers=True) for one in paragraphs)
 
@@ -175,20 +182,13 @@ class Register:
         marks: list[Mark] = []
         taken = bytearray(len(text) + 1)
         for finder in finders:
+            draw()
             for mark in finder(text):
+                draw(citations=1 + len(mark.keys))
                 if (mark.keys or mark.unlisted) and not any(taken[mark.start : mark.end]):
                     taken[mark.start : mark.end] = b"\1" * (mark.end - mark.start)
                     marks.append(mark)
         return sorted(mark for mark in marks if not (of_numbers and text[mark.start] == "\\"))
-
-    def _numbered(self, numbers: str) -> tuple[str, ...]:
-        """Return the keys that a list of numbers may name."""
-        keys: list[str] = []
-        for item in re.split(r"[,;]|\sand\s", numbers):
-            first, *last = (int(number) for number in re.findall(r"\d+", item)[:2])
-            end = last[0] if last else first
-            keys += map(str, range(first, end + 1 if 0 <= end - first < MOST_IN_RANGE else first))
-        return tuple(dict.fromkeys(keys))
 
     def _raised(self, text: str) -> Iterator[Mark]:
         for match in (*_RAISED.finditer(text), *_SUPERSCRIPT.finditer(text)):
@@ -201,7 +201,7 @@ class Register:
 
     def _mark_of_numbers(self, match: re.Match[str], content: str) -> Mark:
         """Return the mark of a list of numbers, perhaps with locators; those that are not listed are told."""
-        named = self._numbered(_WITHOUT.sub("", content))
+        named = _numbered(_WITHOUT.sub("", content))
         keys = tuple(key for key in named if key in self._numbers)
         lacking = tuple(key for key in named if key not in self._numbers) if keys else (bare(match[0]),)
         is_mark = bool(self._order) and "0" not in named  # "[0, 1]" is an interval
@@ -323,8 +323,21 @@ class Register:
         """Return the references of a year whose first author, or whose text, begins with a name."""
         if authors := self._years.get(year, {}).get(name):
             return authors
-        begins = self._begins.get(year + name[:LEAST_LETTERS], ())
-        return [reference for text, reference in begins if text.startswith(name)][:MOST_NAMESAKES]
+        texts = self._begins.get(year, []) if len(name) >= LEAST_LETTERS else []
+        start = bisect_left(texts, name, key=itemgetter(0))
+        same = takewhile(lambda each: each[0].startswith(name), texts[start : start + MOST_NAMESAKES])
+        return [reference for _, _, reference in sorted(same, key=itemgetter(1))]
+
+
+@lru_cache
+def _numbered(numbers: str) -> tuple[str, ...]:
+    """Return the keys that a list of numbers may name."""
+    keys: list[str] = []
+    for item in re.split(r"[,;]|\sand\s", numbers):
+        first, *last = (int(number) for number in re.findall(r"\d+", item)[:2])
+        end = last[0] if last else first
+        keys += map(str, range(first, end + 1 if 0 <= end - first < MOST_IN_RANGE else first))
+    return tuple(dict.fromkeys(keys))
 
 
 def _years(text: str) -> list[str]:
@@ -396,6 +409,7 @@ def _grouped(text: str, placed: Sequence[tuple[int, Mark]]) -> list[tuple[int, M
     """Return marks with their places, those with nothing between them as one."""
     groups: list[tuple[int, Mark]] = []
     for place, mark in placed:
+        draw()
         between = text[groups[-1][0] : place].strip() if groups else "-"
         if groups and not between.strip(",;–-"):
             first, before = groups[-1]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from biorag.corpus.budget import draw
 from biorag.papers.files.facts import cited_authors
 from biorag.papers.files.headings import heads_list
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
@@ -114,6 +115,7 @@ def _are_numbered(paragraphs: Sequence[Paragraph]) -> bool:
 
 
 def _number(text: str) -> str:
+    draw()
     match = _NUMBER.match(text)
     return next(filter(None, match.groups()), "") if match else ""
 
@@ -182,6 +184,7 @@ def _begins_with_authors(line: str) -> bool:
 
 def read_reference(text: str) -> Reference:
     """Return what an item of a list says of a publication; fields that cannot be read are empty."""
+    draw()
     text = text[:LONGEST]
     doi, pmid = DOI.search(text), PMID.search(text)
     plain = without_numbers(text)

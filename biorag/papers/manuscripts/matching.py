@@ -56,14 +56,15 @@ class Difference(NamedTuple):
 class Match:
     """What a reference was matched with: the snippets of its record, none if there is no such record.
 
-    `differences` are of the record; `foreign` are identifiers of another record, each with that one's title. `service`
-    is what was asked for a record that the index lacks.
+    `differences` are of the record, which lacks the fields `uncompared`; `foreign` are identifiers of another record,
+    each with that one's title. `service` is what was asked for a record that the index lacks.
     """
 
     reference: ListedReference
     snippets: tuple[Snippet, ...] = ()
     differences: tuple[Difference, ...] = ()
     foreign: tuple[Difference, ...] = ()
+    uncompared: tuple[str, ...] = ()
     service: str = ""
 
     @property
@@ -134,17 +135,22 @@ def _words(reference: ListedReference) -> str:
 
 def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, Snippet]]) -> Snippet | None:
     """Return the record that has a reference's title, of several the one that agrees most otherwise."""
-    titled = [(record, one) for record, one in candidates if find_title(reference, record).likeness >= ALIKE]
-    alike = [(compared(reference, record), one) for record, one in titled]
-    # The nearest title comes first; of records of one paper, that which says that it was retracted.
-    ranks = [
-        (-same.likeness, not (one.retracted and all(same.agreements)), len(same.differences)) for same, one in alike
-    ]
-    for _, (same, snippet) in sorted(zip(ranks, alike, strict=True), key=itemgetter(0)):
-        is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
-        is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
-        agrees = any(same.agreements) if is_long else same.agreements and all(same.agreements)
-        if agrees or (is_long and is_same):
+    ranked: list[tuple[tuple[float, bool, int, bool], Comparison, Snippet]] = []
+    for record, snippet in candidates:
+        if find_title(reference, record).likeness >= ALIKE:
+            same, own = compared(reference, record), _plain_title(f"{reference.read.title} {reference.text}")
+            is_begun = _plain_title(unmarked(record.title)) not in own
+            is_retracted = snippet.retracted and all(same.agreements) and not is_begun
+            # The nearest title comes first; of records of one paper, that which says that it was retracted.
+            ranked.append(((-same.likeness, not is_retracted, len(same.differences), is_begun), same, snippet))
+    for (*_, is_begun), same, snippet in sorted(ranked, key=itemgetter(0)):
+        agreements, is_long = same.agreements, len(squeezed(snippet.title)) >= LEAST_LETTERS
+        # Another paper may have a title that begins alike: a year alone does not outweigh two fields that differ.
+        is_near = same.likeness < 1
+        is_apart = (is_begun or is_near) and len(same.differences) > 1 + is_near
+        is_same = not is_apart and (not is_near or (same.likeness >= SAME and not agreements))
+        agrees = any(agreements) if is_long else agreements and all(agreements)
+        if (agrees and (len(agreements) > 1 or not is_apart)) or (is_long and is_same):
             return snippet
     return None
 
@@ -158,19 +164,16 @@ def _match(
     """Return the match of a reference by what its PMID, its DOI and its title found; `whole` finds all of a record."""
     stated = {"PMID": str(reference.read.pmid), "DOI": reference.read.doi}
     named = {field: snippet for field, snippet in of_numbers.items() if snippet}
-    same = [snippet for snippet in named.values() if _is_same(reference, snippet, of_title)]
-    record = same[0] if same else of_title
-    foreign = [
-        Difference(field, stated[field], _named(snippet)) for field, snippet in named.items() if snippet not in same
-    ]
+    own = [snippet for snippet in named.values() if _is_same(reference, snippet, of_title)]
+    record = own[0] if own else of_title
+    foreign = [Difference(field, stated[field], _named(one)) for field, one in named.items() if one not in own]
     if record is None:
         return Match(reference, foreign=tuple(foreign))
-    lacking = compared(reference, reference_of(record)).differences
+    same = compared(reference, reference_of(record))
     fields = {one.field for one in foreign}
     others = [of_title] if of_title and of_title.retracted and not record.retracted else []
-    return Match(
-        reference, (*whole(record), *others), tuple(one for one in lacking if one.field not in fields), tuple(foreign)
-    )
+    differences = tuple(one for one in same.differences if one.field not in fields)
+    return Match(reference, (*whole(record), *others), differences, tuple(foreign), same.uncompared)
 
 
 def asked(match: Match, find: Find, service: str) -> Match:
@@ -227,11 +230,15 @@ class TitleMatch(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What a reference and a record have in common; `agreements` are of first author and year, where both have them."""
+    """What a reference and a record have in common; `agreements` are of first author and year, where both have them.
+
+    `uncompared` are fields that the reference states and the record lacks.
+    """
 
     likeness: float
     differences: tuple[Difference, ...]
     agreements: tuple[bool, ...]
+    uncompared: tuple[str, ...]
 
 
 @lru_cache(4096)
@@ -342,6 +349,7 @@ def compared(reference: ListedReference, record: Reference) -> Comparison:
         titled.likeness,
         tuple(Difference(field, own, other) for field, own, other, agrees in stated if not agrees),
         tuple(agrees for field, _, _, agrees in stated if field in ("first author", "year")),
+        tuple(field for field, own, other, _ in (*names[:-2], *places) if own and not other),
     )
 
 
@@ -381,8 +389,9 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
     yield "journal", journal, record.journal or record.abbreviation, _is_journal(journal, record)
     volume, volumes = own.volume or read.volume, {*map(int, re.findall(r"\d{1,9}", record.volume))}
     others = re.findall(r"\d{1,9}", f"{volume} {_NO_VOLUME.sub(' ', titled.after)}")
-    yield "volume", volume if volumes else "", record.volume, not volumes.isdisjoint(map(int, others))
-    pages, numbers = own.pages or read.pages, _FIRST_PAGE.findall(titled.after)
+    is_known = volumes or not record.volume
+    yield "volume", volume if is_known else "", record.volume, not volumes.isdisjoint(map(int, others))
+    pages, numbers = own.pages or read.pages, () if own.pages else _FIRST_PAGE.findall(titled.after)
     first, stated = ((_FIRST_PAGE.findall(one) or [one])[0].lower() for one in (record.pages, pages))
     yield "pages", pages, record.pages, first in (stated, *map(str.lower, numbers))
 

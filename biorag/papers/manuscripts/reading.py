@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from itertools import accumulate, pairwise
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from biorag.corpus.budget import Budget, draw, within
 from biorag.corpus.publications import Record
 from biorag.corpus.readers import FileReader, read_text
 from biorag.corpus.references import parse_csl
@@ -54,7 +57,6 @@ _BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
 _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
 _RAISED_DIGITS = re.compile(r"(?<=[^\W\d_]|[.,;:)\]%”\"])\d{1,3}(?:\s?[,–-]\s?\d{1,3}){0,30}")
-MOST_SIGNS = 300_000  # of LaTeX in a file, "\\" and "$", beyond which commands are dropped
 LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a longer one commands are dropped
 
 
@@ -79,6 +81,11 @@ def read_manuscript(path: Path, references: Sequence[Path] = ()) -> Manuscript:
     for file in (path, *references):
         if not file.is_file():
             raise MissingError(f"{file} is not there, or is not a file: name a manuscript")
+    with Budget(str(path)):
+        return _read(path, references)
+
+
+def _read(path: Path, references: Sequence[Path]) -> Manuscript:
     name = path.name.lower()
     if name.endswith((".json", ".jsonl")):
         return _answers_of(path)
@@ -134,7 +141,7 @@ def records_of(file: Path, notes: list[str]) -> Iterator[ListedReference]:
     """Yield the references of a file in BibTeX, RIS, CSL-JSON or MEDLINE; what cannot be read is noted."""
     source = Source(file.name, file)
     reader: FileReader = reader_of(source).load()
-    for number, (line, record) in enumerate(reader.records(source), 1):
+    for number, (line, record) in enumerate(within(source.name, reader.records(source)), 1):
         try:
             yield _of_record(record, reader.parse, f"{file.name} {number}", f"{file.name}, line {line}")
         except ValueError as error:
@@ -297,17 +304,12 @@ def _latex(source: Source) -> Content:
     first = [(number, line.rpartition(begin)[2]) for number, line in numbered[start : start + 1]]
     paragraphs = _of_latex([*first, *numbered[start + 1 :]])
     listed = [
-        replace(items([Paragraph(text, one.number, one.place, one.line)])[0], key=key)
+        replace(item, key=key)
         for one in paragraphs
         for key, text in _bibitems(one.text)
-        if text.strip()
+        for item in items([Paragraph(text, one.number, one.place, one.line)])[:1]
     ]
-    texts = [one for one in paragraphs if not _BIBITEM.search(one.text)]
-    signs = accumulate(sum(map(one.text.count, "\\$")) for one in texts)
-    body = [
-        replace(one, text=_plain_latex(one.text, is_parsed=count <= MOST_SIGNS))
-        for one, count in zip(texts, signs, strict=True)
-    ]
+    body = [replace(one, text=_plain_latex(one.text)) for one in paragraphs if not _BIBITEM.search(one.text)]
     return Content(body, listed, named, notes)
 
 
@@ -331,10 +333,19 @@ def _bibitems(text: str) -> Iterator[tuple[str, str]]:
         yield key, _plain_latex(content)
 
 
-def _plain_latex(text: str, is_parsed: bool = True) -> str:
-    """Return LaTeX as text, its citing commands in the signs of marks; one that is not parsed loses its commands."""
+@cache
+def _latex_contexts() -> tuple[Any, Any]:
+    """Return the commands that pylatexenc parses and their texts, which take a while to list."""
+    from pylatexenc import latex2text, latexwalker
+
+    return latexwalker.get_default_latex_context_db(), latex2text.get_default_latex_context_db()
+
+
+def _plain_latex(text: str) -> str:
+    """Return LaTeX as text, its citing commands in the signs of marks; a very long one loses its other commands."""
     from pylatexenc.latex2text import LatexNodes2Text
 
+    draw()
     commands: list[str] = []
 
     def kept(match: re.Match[str]) -> str:
@@ -343,14 +354,11 @@ def _plain_latex(text: str, is_parsed: bool = True) -> str:
 
     text = LATEX_CITE.sub(kept, _NOTHING.sub("", _without_signs(text)))
     text = _SECTION.sub(r"\1", text)
-    try:
-        plain = (
-            LatexNodes2Text().latex_to_text(text)
-            if is_parsed and len(text) <= LONGEST_LATEX
-            else _COMMAND.sub("", text)
-        )
-    except Exception:  # whatever pylatexenc raises at LaTeX that is none: the words stay
-        plain = _COMMAND.sub("", text)
+    plain = _COMMAND.sub("", text)
+    if len(text) <= LONGEST_LATEX:
+        parsed, texts = _latex_contexts()
+        with suppress(Exception):  # whatever pylatexenc raises at LaTeX that is none: the words stay
+            plain = LatexNodes2Text(texts).latex_to_text(text, latex_context=parsed)
     return re.sub(rf"{OPEN}(\d+){CLOSE}", lambda match: commands[int(match[1])], plain)
 
 
@@ -360,7 +368,7 @@ def _pdf(source: Source) -> Content:
     paper = read_pdf(source)
     pages = [[line._replace(text=_with_signs(line.text, line.level)) for line in page] for page in paper.lines]
     if not any(pages):
-        raise BadInputError(f"{source.name}: {NO_TEXT}")
+        raise BadInputError(f"{source.name}: {TOO_MUCH if len(pages) < paper.pages else NO_TEXT}")
     notes = [f"page {number}: {fault}" for number, fault in paper.faults.items()]
     notes += [f"pages from {len(pages) + 1} on are not read: {TOO_MUCH}"] * (len(pages) < paper.pages)
     layout = laid_out(pages)
@@ -419,6 +427,7 @@ def _answers_of(path: Path) -> Manuscript:
     for line, answer in _answers(path):
         hits = _hits(answer)
         for text, cited in _cited_sentences(answer, DEEPEST):
+            draw()
             place = f"sentence {len(sentences) + 1}" if not line else f"line {line}"
             keys = [key for item in cited if (key := _key(item, hits, references))]
             claims = tuple(CitedClaim(key, bare(text)) for key in dict.fromkeys(keys))
@@ -433,6 +442,7 @@ def _answers_of(path: Path) -> Manuscript:
 def _answers(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the documents of a file, with their lines if there is one a line."""
     text = read_text(Source(str(path), path))
+    draw(characters=len(text))
     is_one = path.name.lower().endswith(".json")
     documents = [(0, text)] if is_one else list(enumerate(text.splitlines(), 1))
     try:

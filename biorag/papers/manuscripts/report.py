@@ -49,12 +49,14 @@ def written(report: CheckReport, format: str) -> str:
 
 
 def summary(report: CheckReport) -> str:
-    """Return one sentence on a report: how much was checked, and how much is wrong."""
+    """Return one sentence on a report: how much was checked, how much is wrong, and what was not judged, and why."""
     sentences, references = len(report.manuscript.sentences), len(report.manuscript.references)
-    wrong = [f"{count} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
+    counts = [f"{count} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
+    wrong = [one for one in counts if not one.endswith(" not judged")]
+    unjudged = ", ".join(f"{what} ({count})" for what, count in report.not_judged.items())
     return (
         f"{references} references, {sentences} citing sentences, checked in index {report.index!r}: "
-        f"{', '.join(wrong) or 'nothing to judge'}"
+        f"{', '.join(wrong) or 'nothing is said'}{f'; not judged: {unjudged}' if unjudged else ''}"
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from docx.oxml.ns import qn
 
-from biorag.papers.files.documents import small_xml
+from biorag.corpus.budget import draw
+from biorag.papers.files.documents import small_xml, style_names, style_of
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 
 _TEXTS = {qn("w:t"): None, qn("w:tab"): "\t", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
@@ -35,15 +36,15 @@ def word_paragraphs(document: Any, notes: Mapping[tuple[str, str], int] | None =
         for style in document.styles.element.iter(qn("w:style"))
         if any(mark.get(qn("w:val")) == "superscript" for mark in style.iter(qn("w:vertAlign")))
     }
-    names = {style.style_id: (style.name or "").lower() for style in document.styles}
+    names = style_names(document)
     for element in document.element.body.iter(qn("w:p")):
         if (
             next(element.iterancestors("{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"), None)
             is not None
         ):
             continue  # the same text for older programs
-        style = element.find(f"{qn('w:pPr')}/{qn('w:pStyle')}")
-        paragraph = WordParagraph(element, names.get(style.get(qn("w:val")), "") if style is not None else "")
+        draw()
+        paragraph = WordParagraph(element, style_of(element, names))
         _read_runs(paragraph, raised, notes or {})
         yield paragraph
 
@@ -55,6 +56,7 @@ def _read_runs(paragraph: WordParagraph, raised: set[str], notes: Mapping[tuple[
         if next(run.iterancestors(qn("w:p"))) is not paragraph.element:
             continue
         text, is_note = _run_text(run, notes)
+        draw(characters=len(text))
         if not text:
             continue
         is_raised = is_note or _is_raised(run, raised)

@@ -153,7 +153,7 @@ def test_a_question_is_a_follow_up_where_a_snippet_holds_its_words_beside_the_to
     assert standalone(apart, question, LAST, ANSWER) == (question, False)
     together = Asked(None, found=("Streptomycin needs no vitamins, isoniazid does.",))
     combined = f"{question} (pyridoxine isoniazid)"
-    among = {"filter": ["year>=2015"], "exclude_pmid": [7]}
+    among = {"filter": ["year>=2015", "not pmid=7"]}
     assert standalone(together, question, LAST, ANSWER, **among) == (combined, True)
     assert together.searches == [(combined, among)]
 

@@ -139,7 +139,7 @@ def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
     wrong = {
         "/sav x": "did you mean /save?",
         "/show": "/show 2",
-        "/show 99999": "no snippet '99999': give the id or the PMID of one, or the number of one of 0 hits",
+        "/show 99999": "no snippet '99999': give the id, PMID or DOI of one, or the number of one of 0 hits",
         "/cite": "nothing was asked",
         "/cite 1 2 3": "/cite 2 bibtex",
         "/save": "/save asthma.md",

@@ -175,7 +175,7 @@ def test_the_tools_ask_the_index_that_is_named(session, home, tmp_path, run):
         ("search", {"query": "x", "k": 10**9}, "k: give at most 100"),
         ("search", {"query": " \n\t "}, "the query is empty"),
         ("search", {"query": "x", "filter": "nowhere=1"}, "no snippet has the field 'nowhere': the fields are"),
-        ("search", {"query": "x", "exclude_pmid": [10**30]}, "exclude_pmid.0: "),
+        ("search", {"query": "x", "mode": "fuzzy"}, "mode: "),
         ("get_snippet", {"id": "/etc/passwd\0"}, "no snippet '/etc/passwd\\x00'"),
         ("ask", {"question": "x", "options": {"A": "one"}}, "two options"),
         ("cite", {"ids": ["s0"] * 51}, "ids: "),

@@ -131,8 +131,8 @@ def failed_serve(home, *words) -> str:
 def test_headers_and_values_that_cannot_be_read_are_refused(session):
     with client_of(session) as client:
         assert client.get("/", headers={"origin": "http://["}).status_code == 403
-        for pmid in (2**63, -1):
-            assert client.post("/api/search", json={"query": "aspirin", "exclude_pmid": [pmid]}).status_code == 422
+        for k in (2**63, -1):
+            assert client.post("/api/search", json={"query": "aspirin", "k": k}).status_code == 422
         for said in ("\ud800", "aspirin \udfff?"):
             body = json.dumps({"messages": [{"role": "user", "content": said}]})  # which escapes the half character
             reply = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})

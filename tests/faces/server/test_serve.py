@@ -15,7 +15,9 @@ import pytest
 
 from biorag.api.session import Session
 from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.faces.server.faults import RefusedError, status_of
 from biorag.faces.server.guards import CLIENTS, RateLimiter
+from biorag.faces.server.openai.messages import index_of
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool, first_of
 from biorag.indexes.catalogue import rename_index
@@ -161,6 +163,12 @@ def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog)
             assert url in said[0]
             with pytest.raises(ServiceError, match=r"index 'torn' cannot be opened now: the server's log says why$"):
                 pool.lend("torn").__enter__()
+            with pytest.raises(ServiceError, match=f"index 'away' cannot be opened now: .*{url}") as closed:
+                pool.lend("away").__enter__()
+            with pytest.raises(RefusedError) as refused:
+                index_of(pool, "biorag/away")
+            assert (status_of(closed.value), status_of(refused.value)) == (503, 503)
+            assert refused.value.public == closed.value.public
             shutil.copytree(indexes / "inhalers" / SHARD, indexes / "torn" / SHARD)
             pool.check_again()
             assert pool.names() == ["default", "demo", "inhalers", "torn"]

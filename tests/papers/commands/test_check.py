@@ -5,6 +5,10 @@ import json
 import pytest
 from docx import Document
 
+from biorag.answering.guards.checker import Checker
+from biorag.papers.manuscripts.checking import FindingKind, _of_claim
+from biorag.papers.manuscripts.manuscript import ListedReference
+from biorag.references.reference import reference_of
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import ScriptedReader
@@ -81,6 +85,9 @@ def test_findings_in_the_order_of_their_harm_and_what_is_not_sure_apart(home, tm
         "supported": 1,
         "not_judged": 1,
     }
+    assert report["not_judged"] == {
+        "claim without a record": 1, "volume not in the record": 3, "pages not in the record": 3
+    }  # fmt: skip
 
 
 def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeypatch):
@@ -90,6 +97,21 @@ def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeyp
     last = report["findings"][-1]
     assert (last["key"], last["message"], last["probability"]) == ("3", "the cited abstract does not say so", 0.85)
     assert report["not_sure"] == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "quote", "kind"),
+    [
+        ("Fever fell by 30%.", "Fever fell by 13% (95% CI 2 to 20).", FindingKind.CONTRADICTED),
+        ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", None),
+    ],
+)
+def test_another_number_is_a_contradiction_and_another_name_is_not(claim, quote, kind):
+    snippet = Snippet("a", "T", quote)
+    reference = ListedReference("1", "T", reference_of(snippet))
+    (stance,) = Checker().stances(claim, [snippet])
+    (finding,) = _of_claim(reference, claim, stance, snippet)
+    assert (finding.kind, stance.quote) == (kind, quote)
 
 
 CITES = (SENTENCES[0][:-5], SENTENCES[1][:-5], SENTENCES[3][:-5])
@@ -166,6 +188,7 @@ def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     shown = invoke("check", file, "--fail-unsupported", home=home)
     assert shown.exit_code == 7
     assert shown.stdout.startswith("4 references, 4 citing sentences")
+    assert "; not judged: claim without a record (1)" in shown.stdout.partition("Retracted")[0].replace("\n", " ")
     assert (
         shown.stdout.index("Retracted (1)") < shown.stdout.index("Not found (1)") < shown.stdout.index("Not sure (1)")
     )

@@ -184,12 +184,8 @@ DAMAGED = [
     ("a.txt", "naïve".encode("latin-1"), "not UTF-8 (byte 2)"),
     ("a.txt", b"one\nt\0wo", "NUL"),
     ("a.txt", b"x " * (9 << 20), "longer than 16 MiB"),
-    ("a.txt", (b"x " * 500 + b"\n") * (18 << 10), "text of more than 16 MiB"),
-    ("a.docx", b"PK\x03\x04 broken", "cannot be read"),
+    ("a.docx", b"PK\x03\x04 broken", "cannot be read (its end is missing, or it is of another format)"),
     ("a.docx", b"", "cannot be read"),
-    ("a.docx", lambda: changed_word(lambda xml: xml + b"0" * (257 << 20)), "unpacks to more than 256 MiB"),
-    ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"<w:body>", b"<w:body>" + b"<w:p/>" * 1_000_001)),
-     "more than 1,000,000 tags"),
     ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"?>", b"?><!DOCTYPE x [<!ENTITY e 'f'>]>", 1)),
      "declares entities"),
     ("a.epub", {"META-INF/encryption.xml": ENCRYPTED % b"one.xhtml"}, "under copy protection"),
@@ -197,11 +193,9 @@ DAMAGED = [
     ("a.epub", {"META-INF/container.xml": b"no XML"}, "cannot be read (XMLSyntaxError)"),
     ("a.epub", {"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
     ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
-    ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" * (9 << 20)}, "unpacks to more than 64 MiB"),
-    ("a.epub", lambda: packed_epub()[:600], "cannot be read"),
-    ("a.epub", {"OEBPS/one.xhtml": b"<p>" * 1_000_001}, "more than 1,000,000 tags"),
-    ("a.docx", lambda: packed_epub({"word/document.bin": b"<w:p/>" * 1_000_001}), "more than 1,000,000 tags"),
-    ("a.html", b"<p>" * 1_000_001, "more than 1,000,000 tags"),
+    ("a.epub", lambda: packed_epub()[:600], "cannot be read (its end is missing, or it is of another format)"),
+    ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
+    ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),
 ]  # fmt: skip
 
 

@@ -17,9 +17,11 @@ from pypdf.generic import NameObject, StreamObject
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source, find_sources
+from biorag.errors import BadInputError
 from biorag.papers.files.facts import facts_of
 from biorag.papers.files.pdf import read_pdf
 from biorag.papers.files.pdf_layout import Line, composed, laid_out, plain
+from biorag.papers.manuscripts.reading import read_manuscript
 from biorag.references.formats import bibtex, vancouver
 from biorag.types import Hit, Snippet
 from tests.corpus.samples import RIS, read, searchable_pdf
@@ -623,6 +625,8 @@ def test_a_page_that_takes_too_long_ends_the_file(tmp_path):
     assert len(slow) < 1 << 20
     _, (reject,) = read(tmp_path / "b.pdf", slow)
     assert "as a bomb does" in reject.reason or "cannot be read" in reject.reason, reject.reason
+    with pytest.raises(BadInputError, match=r"as a bomb does|cannot be read"):
+        read_manuscript(tmp_path / "b.pdf")
 
 
 @pytest.mark.parametrize("cut", [0, 5, 300])

@@ -192,6 +192,34 @@ def test_of_two_records_of_one_title_the_one_that_agrees_otherwise_is_it(year):
         assert match.record.date[0] == year
 
 
+BEGUN_FACTS = {**FACTS, "year": 2011, "pages": "3-9", "retracted": True}
+BEGUN = Snippet("x_9", f"{TITLE} of boys", "An abstract.", 9, BEGUN_FACTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "records", "pmid", "fields"),
+    [
+        (f"{TITLE}. NEJM. 2015;3(380):40-9.", (BEGUN, RECORD), 1, ["year", "volume", "pages"]),
+        (f"{TITLE}. NEJM. 2011;380(3):245-50.", (BEGUN, RECORD), 1, ["year"]),
+        (f"{TITLE}. NEJM. 2011;380:3-9.", (RECORD, BEGUN), 9, []),  # its subtitle is left out
+        (f"{TITLE}. NEJM. 2011;12:40-9.", (BEGUN,), None, []),
+        (f"{TITLE}. NEJM. 2015;12:40-9.", (BEGUN,), None, []),
+        (f"{TITLE} of men. NEJM. 2019;12:40-9.", (RECORD,), None, []),
+        (f"{TITLE}. NEJM. 2011;3(380):380-9.", (BEGUN,), None, []),
+        (f"{TITLE}. NEJM. 2011;9(3):40-9.", (RECORD,), 1, ["year", "volume", "pages"]),
+    ],
+)
+def test_of_titles_that_begin_alike_the_one_is_it_that_agrees_and_no_difference_is_silent(text, records, pmid, fields):
+    (match,) = matched([listed(text)], Stored(*records), 4)
+    assert (match.record.pmid if match.record else None, [one.field for one in match.differences]) == (pmid, fields)
+
+
+def test_fields_that_a_record_lacks_are_not_compared():
+    bare = Snippet("x", RECORD.title, "An abstract.", None, {"authors": AUTHORS})
+    (match,) = matched([listed(STYLES[1])], Stored(bare), 4)
+    assert (match.differences, match.uncompared) == ((), ("year", "journal", "volume", "pages"))
+
+
 @pytest.mark.parametrize("title", [RECORD.title, f"RETRACTED: {RECORD.title}", f"{RECORD.title} [Retracted article]"])
 def test_a_record_that_says_that_its_paper_was_retracted_is_not_hidden_by_another(title):
     earlier = Snippet("x_1", RECORD.title, "An abstract.", None, FACTS)

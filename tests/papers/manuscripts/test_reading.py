@@ -111,9 +111,10 @@ def test_a_manuscripts_own_list_comes_before_a_file_beside_it(front, own_list, t
     assert claims == ["1"] * own_list + ["library.ris 1"] * bool(front or not own_list)
 
 
-def test_of_much_latex_some_is_parsed_and_of_the_rest_commands_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "MOST_SIGNS", 20)
-    (tmp_path / "a.tex").write_text(f"\\emph{{{TEXT}}} \\cite{{a}}.\n\n" * 30 + f"\\bibitem{{a}} {SMITH}\n")
+def test_a_long_paragraph_of_latex_loses_its_commands(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LONGEST_LATEX", 50)
+    paragraphs = f"\\emph{{{TEXT}}} \\cite{{a}}.\n\n\\emph{{{TEXT}}} \\cite{{a}}. \\textbf{{It}} is cheap.\n\n"
+    (tmp_path / "a.tex").write_text(f"{paragraphs}\\bibitem{{a}} {SMITH}\n\n\\bibitem{{b}} x\n")
     manuscript = read_manuscript(tmp_path / "a.tex")
     assert {claim.claim for sentence in manuscript.sentences for claim in sentence.claims} == {f"{TEXT}."}
 

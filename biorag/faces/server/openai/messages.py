@@ -100,10 +100,12 @@ def models_of(pool: SessionPool) -> list[Json]:
 def index_of(pool: SessionPool, model: str) -> str:
     """Return the index that a model names, with or without `biorag/` before it.
 
-    Raises `RefusedError` naming the others if there is none.
+    Raises `RefusedError` saying why it is left out, or naming the others if there is none.
     """
     names = pool.names()
     for name in (model, model.removeprefix(f"{OWNER}/")):
+        if reason := pool.left_out.get(name):
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason, param="model")
         if name in names:
             return name
     if model in ("", OWNER):
