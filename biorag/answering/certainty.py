@@ -29,16 +29,11 @@ _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 KNOWN = {True: "matched", False: "words"}  # what is known of hits: how near they come, or their words alone
 FEATURES = (
-    "rank_best",  # 1 / rank of the best sentence's hit
-    "coverage_sentence",  # the share of the question's words, weighted by rarity, in the best sentence
-    "coverage_hit",  # in its snippet
-    "coverage_all",  # in the first hits together
-    "missing_rarest",  # rarity of the rarest word that none of them holds
-    "missing_telling",  # how many words of at least `TELLING` none of them holds
+    "coverage",  # the share of the question's words, weighted by rarity, in the snippet of the best sentence
+    "missing_telling",  # how many words of at least `TELLING` none of the first hits holds
     "words",  # logarithm of the number of the question's words
     "number_missing",  # whether the question asks for a number, and the best sentence has none
-    "answer_best",  # the reader's log-odds that the best sentence answers
-    "answer_any",  # the largest of its log-odds
+    "answer",  # the largest log-odds by which the reader says of a sentence that it answers
     "match_best",  # the largest mean MaxSim of the question to a hit
     "match_ahead",  # by how much it exceeds the median of the hits
 )
@@ -85,35 +80,23 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     """Return the values of `FEATURES` for the first hits of a question; all 0 without a sentence."""
     if not scored.rows:
         return [0.0] * len(FEATURES)
-    first = [hit.snippet.contents for hit in hits[:HITS]]
-    missing = missing_words(question, first)
+    missing = missing_words(question, [hit.snippet.contents for hit in hits[:HITS]])
     asked = list(dict.fromkeys(stems(question)))
-    best = int(scored.scores.argmax())
-    row = scored.rows[best]
-    answers = dict(zip(scored.read, np.maximum(scored.answers, FLOOR).tolist(), strict=False))
+    best = scored.rows[int(scored.scores.argmax())]
     matches = scored.matches[:HITS] if len(scored.matches) else np.zeros(1, np.float32)
-    coverages = (
-        _coverage(asked, [row.text]),
-        _coverage(asked, [hits[row.n - 1].snippet.contents]),
-        _coverage(asked, first),
-    )
-    telling = sum(weight >= TELLING for weight in missing.values())
     return [
-        1 / row.n,
-        *coverages,
-        max(missing.values(), default=0.0),
-        float(telling),
+        _coverage(asked, hits[best.n - 1].snippet.contents),
+        float(sum(weight >= TELLING for weight in missing.values())),
         float(np.log1p(len(asked))),
-        float(lacks_number(question, row.text)),
-        answers.get(best, FLOOR),
-        max(answers.values(), default=FLOOR),
+        float(lacks_number(question, best.text)),
+        float(scored.answers.max(initial=FLOOR)),
         float(matches.max()),
         float(matches.max() - np.median(matches)),
     ]
 
 
-def _coverage(asked: Sequence[str], texts: Sequence[str]) -> float:
-    text_stems = {stem for text in texts for stem in stems(text)}
+def _coverage(asked: Sequence[str], text: str) -> float:
+    text_stems = set(stems(text))
     total = sum(map(rarity, asked))
     return sum(rarity(stem) for stem in asked if stem in text_stems) / total if total else 1.0
 

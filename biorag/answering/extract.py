@@ -52,8 +52,8 @@ class Length(NamedTuple):
     redundancy: float = 0.5  # share of its words that a further sentence may have in common with one before it
 
 
-SHORT = Length(most=3, margin=0.6)
-LIST = Length(most=6, margin=0.75)
+SHORT = Length(most=3, margin=0.4)
+LIST = Length(most=6, margin=0.65)
 
 
 class ScoredSentences(NamedTuple):

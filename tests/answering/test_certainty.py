@@ -9,7 +9,7 @@ import pytest
 from biorag.answering import answerer as module
 from biorag.answering.answerer import MAY, NOTHING, Answerer
 from biorag.answering.certainty import FEATURES, KNOWN, CertaintyModel, certainty_features, certainty_model
-from biorag.answering.extract import ScoredSentences, candidates
+from biorag.answering.extract import FLOOR, ScoredSentences, candidates
 from biorag.answering.guards.words import rarity
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
@@ -26,16 +26,14 @@ def values(scored: ScoredSentences, question: str = QUESTION) -> dict[str, float
     return dict(zip(FEATURES, certainty_features(question, HITS, scored), strict=True))
 
 
-def test_features_without_a_reader_are_words_and_ranks():
+def test_features_are_words_and_what_a_reader_says():
     found = values(ScoredSentences(ROWS, np.array([0.1, 0.3, 0.9], np.float32)))
     weights = {word: rarity(word) for word in ("warfarin", "tinnitus", "prevent", "footbal")}
-    total = sum(weights.values())
-    assert found["rank_best"] == 0.5, "the best sentence is of the second hit"
-    assert found["coverage_sentence"] == found["coverage_hit"] == pytest.approx(weights["footbal"] / total)
-    assert found["coverage_all"] == pytest.approx((weights["footbal"] + weights["warfarin"]) / total)
-    assert found["missing_rarest"] == pytest.approx(weights["tinnitus"])
+    assert found["coverage"] == pytest.approx(weights["footbal"] / sum(weights.values())), "of the second hit"
     assert (found["missing_telling"], found["words"]) == (1, pytest.approx(math.log1p(4)))
-    assert [found[name] for name in FEATURES[-3:]] == [0] * 3
+    assert [found[name] for name in FEATURES[-4:]] == [0, FLOOR, 0, 0]
+    read = ScoredSentences(ROWS, np.array([0.1, 0.3, 0.9], np.float32), [2, 1], np.array([-1.0, 2.0], np.float32))
+    assert values(read)["answer"] == 2
     assert set(values(ScoredSentences([], np.zeros(0, np.float32))).values()) == {0.0}
 
 
@@ -50,9 +48,9 @@ def test_numbers_that_are_asked_for_and_how_near_hits_come():
 
 
 def model(**changes) -> CertaintyModel:
-    """Return a model whose log-odds are twice what `rank_best` lies above a half."""
+    """Return a model whose log-odds are twice what `coverage` lies above a half."""
     count = len(FEATURES)
-    weights = tuple(1.0 * (name == "rank_best") for name in FEATURES)
+    weights = tuple(1.0 * (name == "coverage") for name in FEATURES)
     fields = {"may": 0.3, "answer": 0.6, "intercept": 0.0, **changes}
     return CertaintyModel(FEATURES, (0.5,) * count, (0.5,) * count, weights, fitted={}, **fields)
 
@@ -60,7 +58,7 @@ def model(**changes) -> CertaintyModel:
 def test_a_probability_by_hand_and_the_answer_it_makes():
     row = [0.5] * len(FEATURES)
     assert model().probability(row) == pytest.approx(0.5)
-    row[FEATURES.index("rank_best")] = 1.0
+    row[FEATURES.index("coverage")] = 1.0
     assert model(intercept=1.0).probability(row) == pytest.approx(1 / (1 + math.exp(-2)))
     assert [model().certainty(p) for p in (0.29, 0.3, 0.59, 0.6)] == ["nothing", "may", "may", "answer"]
     assert [model().certainty(p, 0.9) for p in (0.29, 0.3, 0.89, 0.9)] == ["nothing", "may", "may", "answer"]

@@ -157,7 +157,7 @@ def test_extracts_answer_the_questions_that_the_demonstration_corpus_covers(demo
 
     assert len(QUESTIONS) == 32
     with open_index(Settings.of(home=demo_home, name="default")) as opened:
-        extractor = Extractor(opened.encoder)
+        extractor = opened.extractor(None)
         missed = []
         for item in QUESTIONS:
             hits = opened.retriever.search(item["question"]).hits
@@ -183,7 +183,7 @@ def test_what_is_asked_of_a_subject_is_shown_beside_what_it_is(demo_home, questi
     from biorag.settings.settings import Settings
 
     with open_index(Settings.of(home=demo_home, name="default")) as opened:
-        extract = Extractor(opened.encoder).extract(question, opened.retriever.search(question).hits)
+        extract = opened.extractor(None).extract(question, opened.retriever.search(question).hits)
     assert phrase in " ".join(each.text for each in extract)
 
 

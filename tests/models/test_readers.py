@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -234,9 +235,10 @@ def test_the_packaged_reader_is_used_where_it_is_there(alone, tmp_path, monkeypa
     reader = load_reader(settings)
     assert (reader and reader.name) == ("biorag-reader" if packaged else None)
     assert load_reader(settings.replace(reader="none")) is None
-    assert load_chooser(settings, None) is None
+    assert load_chooser(settings, None) is reader, "no verdicts are asked for, sentences are chosen all the same"
     whole = ScriptedReader(lambda query, window: (0, 0, 0), tells_answers=True)
     assert load_chooser(settings, whole) is whole
+    assert load_chooser(settings, replace(whole, trust=Trust(answers=0))) is reader
     whole.reads_whole = True
     assert load_chooser(settings, whole) is reader, "one that is slow or costs money does not choose sentences"
     engine.packaged_reader.cache_clear()
