@@ -47,7 +47,6 @@ def polar_evidence(
 
     `scored` may have what the `chooser` of sentences said of them; another reader is asked.
     """
-    reader = reader or chooser
     if reader is None or not scored.rows:
         return None
     if reader is chooser and scored.read:

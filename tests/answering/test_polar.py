@@ -37,7 +37,7 @@ def test_probabilities_are_the_mean_of_the_nearest_weighted_by_their_scores():
     stances = [(0.2, 0.1), (0.1, 0.8), (0.7, 0.2), (0.0, 0.0), (0.3, 0.3), (1.0, 0.0)]
     scores = [0.9, 0.7, 1.0, 0.2, 0.5, 0.1]  # the last is not among the nearest
     chooser = reader()
-    said = polar_evidence(QUESTION, scored_of(stances, scores), None, chooser)
+    said = polar_evidence(QUESTION, scored_of(stances, scores), chooser, chooser)
     weights = [np.exp(score / TEMPERATURE) for score in scores[:TOP]]
     for side, expected in enumerate(zip(*stances[:TOP], strict=True)):
         mean = sum(w * p for w, p in zip(weights, expected, strict=True)) / sum(weights)
@@ -49,7 +49,9 @@ def test_probabilities_are_the_mean_of_the_nearest_weighted_by_their_scores():
 
 def test_the_other_side_is_of_another_snippet_and_sure():
     stances = [(0.9, 0.0), (0.1, 0.8), (0.0, 0.5)]
-    assert polar_evidence(QUESTION, scored_of(stances, [1, 0.9, 0.8], hits=[1, 1, 2]), None, reader()).other is None
+    one, scored = reader(), scored_of(stances, [1, 0.9, 0.8], hits=[1, 1, 2])
+    assert polar_evidence(QUESTION, scored, one, one).other is None
+    assert polar_evidence(QUESTION, scored, None, one) is None, "without a reader of claims nothing is on a side"
 
 
 @pytest.mark.parametrize("reads_questions", [False, True])

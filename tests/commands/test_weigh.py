@@ -91,11 +91,18 @@ def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
 
 
 def test_an_answer_names_the_study_that_says_otherwise(home):
-    words = ("ask", "Does aspirin reduce mortality after stroke?", "--mode", "bm25", "--no-rerank", "--answer-anyway")
+    words = (
+        "ask",
+        "What reduced the mortality of patients after stroke?",
+        "--mode",
+        "bm25",
+        "--no-rerank",
+        "--answer-anyway",
+    )
     words += ("--reader", "none")
-    first, *_ = done(invoke(*words, "--json", "--filter", "not pmid=13", home=home))["sentences"]
-    assert first["text"].endswith("Aspirin reduced mortality after stroke.")
-    (opposition,) = first["otherwise"]
+    said = done(invoke(*words, "--json", "--filter", "not pmid=13", home=home))["sentences"]
+    (opposed,) = [one for one in said if one["text"].endswith("Aspirin reduced mortality after stroke.")]
+    (opposition,) = opposed["otherwise"]
     assert (opposition["id"], opposition["pmid"]) == ("against", 12)
     assert opposition["quote"].startswith("Aspirin did not reduce mortality")
     shown = succeeded(invoke(*words, "--filter", "not pmid=13", home=home)).stdout
