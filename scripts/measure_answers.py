@@ -28,15 +28,18 @@ import numpy as np
 
 from biorag.answering.guards.checker import Checker
 from biorag.answering.readers.windows import EvidenceWindows
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker
+from biorag.faces.chat.conversation import Conversation
 from biorag.indexes.store import Store
 from biorag.settings.sources import load_settings
 from biorag.types import LABELS, Hit, Reading, Snippet, Trust, Verdict
 
 DATA = Path("../shared/data")
+WHOLE = ("med1250", "ncbi_disease", "evidence_inference")  # abstracts
 
 
 def say(*parts: object) -> None:
@@ -172,6 +175,44 @@ def squashed(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
+def chosen_sentences(sets: Path, indexes: Mapping[str, str]) -> None:
+    """Questions and follow-ups whose answering sentences are known: the first sentence shown, and any."""
+    for name in ("one", "two", "followups"):
+        counts: dict[str, Counter[str]] = {corpus: Counter() for corpus in indexes}
+        for corpus, index in indexes.items():
+            rows = [row for row in rows_of(sets / f"sentences/{name}.jsonl") if row["corpus"] == corpus]
+            with Session(load_settings({"name": index})) as session:
+                for row in rows:
+                    texts = [squashed(each.text) for each in asked_of(session, row).sentences]
+                    right, wrong = (sentences_of(row[key], corpus) for key in ("answers", "beside"))
+                    found = [{part for text, part in right if text in shown or shown in text} for shown in texts]
+                    parts: set[str] = set().union(*found)
+                    counts[corpus]["questions"] += 1
+                    counts[corpus]["first"] += bool(found and found[0])
+                    counts[corpus]["any"] += "both" in parts or {"first", "second"} <= parts
+                    counts[corpus]["beside"] += any(text in texts[0] or texts[0] in text for text, _ in wrong if texts)
+        for corpus, table in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
+            shares = {key: share(table[key], table["questions"]) for key in ("first", "any", "beside")}
+            say(f"sentences {name} {corpus}:", shares)
+
+
+def asked_of(session: Session, row: Mapping[str, Any]) -> AnswerResult:
+    """Return the answer to a question, or to one that follows another."""
+    if "first" not in row:
+        return session.ask(row["question"], answer_anyway=True)
+    conversation = Conversation(session)
+    for question in (row["first"], row["question"]):
+        turn = conversation.ask(question, conversation.standalone(question))
+    return turn.answer
+
+
+def sentences_of(marked: Sequence[Mapping[str, Any]], corpus: str) -> list[tuple[str, str]]:
+    """Return the marked sentences, squashed, each with which part of the question it answers."""
+    files = ["pubmed/snippets"] if corpus == "A" else [f"qa/{name}_docs" for name in WHOLE]
+    records = {id: record for file in files for id, record in records_of(f"{file}.jsonl.gz").items()}
+    return [(squashed(records[one["doc"]]["content"][slice(*one["at"])]), one.get("part", "both")) for one in marked]
+
+
 def exact(index: str, most: int, anyway: bool) -> None:
     """BioASQ's development questions: factoids and items of lists whose string is in the answer; the three answers."""
     rows = rows_of(DATA / "bioasq/answers.jsonl.gz")
@@ -238,7 +279,7 @@ def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", type=Path, nargs="?", default=Path("scripts/question_sets"))
-    parser.add_argument("--only", default="yesno,claims,replies,certainty,exact,oracle")
+    parser.add_argument("--only", default="yesno,claims,replies,certainty,sentences,exact,oracle")
     parser.add_argument("--index-a", default="pubmed")
     parser.add_argument("--index-b", default="qa")
     parser.add_argument("--most", type=int, default=300)
@@ -249,6 +290,7 @@ def main() -> None:
         "claims": lambda: claims(asked.sets),
         "replies": lambda: replies(asked.sets),
         "certainty": lambda: certainty(asked.sets, {"A": asked.index_a, "B": asked.index_b}),
+        "sentences": lambda: chosen_sentences(asked.sets, {"A": asked.index_a, "B": asked.index_b}),
         "exact": lambda: exact(asked.index_a, asked.most, asked.anyway),
         "oracle": oracle,
     }
