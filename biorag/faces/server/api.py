@@ -24,8 +24,8 @@ def document(values: Mapping[str, Any]) -> Response:
     return Response(showable_json(json_text(values, indent=2)) + "\n", media_type="application/json")
 
 
-def api_router(pool: SessionPool, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
-    """Return the routes of the JSON API; `searching` does all that needs no generator."""
+def api_router(pool: SessionPool, answering: WorkQueue, judging: WorkQueue, searching: WorkQueue) -> APIRouter:
+    """Return the routes of the JSON API; `answering` alone waits for a generator."""
     router = APIRouter(prefix="/api", tags=["biorag"])
 
     def by(index: str, call: Callable[[Session], Mapping[str, Any]]) -> Callable[..., Response]:
@@ -50,13 +50,13 @@ def api_router(pool: SessionPool, answering: WorkQueue, searching: WorkQueue) ->
     async def verify(body: VerifyBody, request: Request) -> Response:
         """Judge a claim by the evidence, as `biorag verify --json` prints it."""
         judged = by(body.index, lambda session: session.verify(**body.arguments()).to_json())
-        return await answered(request, answering, judged)
+        return await answered(request, judging, judged)
 
     @router.post("/weigh", response_model=Document)
     async def weigh(body: WeighBody, request: Request) -> Response:
         """Show the studies for and against a claim, as `biorag weigh --json` prints them."""
         weighed = by(body.index, lambda session: session.weigh(**body.arguments()).to_json())
-        return await answered(request, answering, weighed)
+        return await answered(request, judging, weighed)
 
     @router.get("/show", response_model=Document)
     async def show(

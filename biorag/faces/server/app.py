@@ -41,12 +41,12 @@ SWEEP_SECONDS = 30  # between two looks at which indexes nobody asks any more
 
 def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     """Return the application over an open index; with `/mcp`, if the extra `mcp` is installed."""
-    # Questions may wait minutes for a generator; searches and pages do not wait behind them.
-    answering, searching = (WorkQueue(options.threads, options.queue) for _ in range(2))
+    # Questions may wait minutes for a generator; what needs none (claims, searches, pages) does not wait behind them.
+    answering, judging, searching = (WorkQueue(options.threads, options.queue) for _ in range(3))
     doorkeeper = Doorkeeper(options.token)
     pool = SessionPool(session, options.others)
     tools = _tools(pool)
-    uploads = Uploads(pool, options, answering)
+    uploads = Uploads(pool, options, judging)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,9 +67,9 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(api_router(pool, answering, searching))
+    app.include_router(api_router(pool, answering, judging, searching))
     app.include_router(openai_router(pool, answering, searching))
-    shown = Pages(pool, answering, searching, asks=doorkeeper.asks, uploads=options.uploads)
+    shown = Pages(pool, answering, judging, searching, asks=doorkeeper.asks, uploads=options.uploads)
     app.router.routes.extend(page_routes(shown, doorkeeper, uploads.routes if options.uploads else ()))
     if tools is not None:
         from mcp.server.transport_security import TransportSecuritySettings

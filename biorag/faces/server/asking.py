@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -23,7 +23,6 @@ T = TypeVar("T")
 Grow = Callable[[str], None]  # takes a generator's reply so far
 Lend = Callable[[], AbstractContextManager[Session]]  # lends an open index
 RETRY_SECONDS = 5
-WATCH_SECONDS = 1.0  # between two looks at whether the client is still there
 
 
 class WorkQueue:
@@ -74,6 +73,17 @@ class Asking(Generic[T]):
         while not (await asyncio.wait({self._task}, timeout=seconds))[0]:
             yield self._reply
 
+    async def unless(self, left: Awaitable[None]) -> None:
+        """Wait for the end, and abandon the call once `left` has come, so that its place is free at once."""
+        leaving = asyncio.ensure_future(left)
+        try:
+            await asyncio.wait({self._task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                self.abandon()
+                await asyncio.wait({self._task})
+        finally:
+            leaving.cancel()
+
     def answer(self) -> T:
         """Return the answer once `replies` has ended, or raise the error of asking; `GivenUpError` if abandoned."""
         if self._task.cancelled():
@@ -109,7 +119,11 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
 async def answered(request: Request, queue: WorkQueue, call: Callable[[Grow], T]) -> T:
     """Return what a call returns; it is given up if the client of the request leaves."""
     with Asking(queue, call) as asking:
-        async for _ in asking.replies(WATCH_SECONDS):
-            if await request.is_disconnected():
-                asking.abandon()
+        await asking.unless(_left(request))
         return asking.answer()
+
+
+async def _left(request: Request) -> None:
+    """Return once the client of a request, whose body was read, has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import math
@@ -17,7 +18,7 @@ import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from biorag.errors import BioragError
+from biorag.errors import BioragError, ServiceError
 from biorag.faces.server.faults import API, MCP, OPENAI, RefusedError, error_response
 from biorag.faces.server.options import ServeOptions
 
@@ -124,6 +125,11 @@ class Guard:
                 await self._app(scope, _replayed(body, receive), reply)
         except TimeoutError:  # the client does not take its response, so it gets no other
             return
+        except asyncio.CancelledError:  # the server ends, and this is not answered yet
+            if not reply.begun:
+                ending = ServiceError("the server is being stopped: ask again once it is back")
+                await error_response(scope["path"], ending)(scope, receive, reply)
+            raise
         except BioragError as error:
             if not reply.begun:
                 response = error_response(scope["path"], error)

@@ -194,8 +194,11 @@ def _is_part(request: Request) -> bool:
 class Pages:
     """Question, answer, evidence, of any index of a pool; `shown` says what else there is: a log-out, uploads."""
 
-    def __init__(self, pool: SessionPool, answering: WorkQueue, searching: WorkQueue, **shown: bool) -> None:
-        self._pool, self._answering, self._searching, self._shown = pool, answering, searching, shown
+    def __init__(
+        self, pool: SessionPool, answering: WorkQueue, judging: WorkQueue, searching: WorkQueue, **shown: bool
+    ) -> None:
+        self._pool, self._shown = pool, shown
+        self._answering, self._judging, self._searching = answering, judging, searching
         self.own_files = OwnFiles(pool, searching)
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[Mapping[str, str]] = LastKept()
@@ -238,7 +241,7 @@ class Pages:
         shown["is_part"] = _is_part(request)  # of an answer, which cites what is found alone
         if asked and is_own(request.headers):
             body = ask_body(fields) if shown["is_question"] else weigh_body(fields)
-            weighed = await answered(request, self._answering, partial(self._weighed, fields))
+            weighed = await answered(request, self._judging, partial(self._weighed, fields))
             if fields.get("format") == "csv":
                 return _file(weighed.to("csv"), "studies.csv")
             shown |= {"weighed": weighed, "conditions": body.filter, "csv": weighed_at(fields, **asked, format="csv")}

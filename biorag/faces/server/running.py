@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,6 +96,7 @@ def serve(session: Session, options: ServeOptions, listener: socket.socket, read
 
     `ready` receives the address once they are answered. `listener` is the socket of `listening`.
     """
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a client has left in mid-answer is no fault
     settings = {"header_seconds": options.header_seconds, "most": options.connections}
     config = uvicorn.Config(
         create_app(session, options),

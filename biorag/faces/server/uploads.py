@@ -75,8 +75,8 @@ class Job:
 class Uploads:
     """The pages for papers and manuscripts; papers go into the indexes of a pool."""
 
-    def __init__(self, pool: SessionPool, options: ServeOptions, answering: WorkQueue) -> None:
-        self._pool, self._options, self._answering = pool, options, answering
+    def __init__(self, pool: SessionPool, options: ServeOptions, judging: WorkQueue) -> None:
+        self._pool, self._options, self._judging = pool, options, judging
         self._indexing = WorkQueue(1, options.queue)
         self._jobs: LastKept[Job] = LastKept(GONE)
         self._checked: LastKept[tuple[str, dict[str, bytes]]] = LastKept(GONE)
@@ -122,7 +122,7 @@ class Uploads:
                 sent = [*_files(form, "manuscript")[:1], *_files(form, "references")]
                 paths = await asyncio.to_thread(_copied, folder, sent)
             try:
-                checked = await answered(request, self._answering, lambda _: self._check(index, paths))
+                checked = await answered(request, self._judging, lambda _: self._check(index, paths))
             except BioragError as error:
                 raise RefusedError(status_of(error), error.public.replace(f"{paths[0].parent}/", "")) from None
         return RedirectResponse(f"/check/{self._checked.keep(checked)}", HTTPStatus.SEE_OTHER)

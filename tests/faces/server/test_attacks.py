@@ -374,6 +374,33 @@ def test_questions_left_before_a_silent_generator_do_not_hold_up_others(demo_hom
             release.set()
 
 
+def test_claims_do_not_wait_behind_a_silent_generator_and_what_waits_at_the_end_gets_a_status(demo_home, server):
+    release = threading.Event()
+    server.rule = lambda body: (release.wait(10 * SECONDS), json.dumps({"answer": "Pyridoxine. [1]"}))[1]
+    options = ["--llm", server.url, "--llm-model", "m", "--rate", 0]
+    with (
+        serving(demo_home, *options, BIORAG_TIMEOUT="3600") as served,
+        httpx.Client(base_url=served.url, timeout=SECONDS) as client,
+        ThreadPoolExecutor(6) as pool,
+    ):
+        try:
+            asked = [pool.submit(client.post, "/api/ask", json={"question": f"{QUESTION} {n}"}) for n in range(6)]
+            end = time.monotonic() + SECONDS
+            while server.at_a_time < 4 and time.monotonic() < end:
+                time.sleep(0.05)
+            assert server.at_a_time == 4, "every thread for questions waits for the generator"
+            claim = "Pyridoxine prevents neuropathy by isoniazid."
+            judged = [client.post(f"/api/{path}", json={"claim": claim}) for path in ("verify", "weigh")]
+            judged.append(client.get("/weigh", params={"question": QUESTION}))
+            assert [reply.status_code for reply in judged] == [200] * 3
+            assert served.end() == 0
+            replies = [one.result(SECONDS) for one in asked]
+        finally:
+            release.set()
+    for reply in replies:
+        assert (reply.status_code, set(reply.json())) == (503, {"error"}), reply.text
+
+
 def wait_for(ask: Callable[[], httpx.Response]) -> httpx.Response:
     """Return the first answer that is not the refusal of a full queue."""
     end = time.monotonic() + SECONDS

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from biorag.api.session import Session
 from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.faces.server.asking import WorkQueue, answered
 from biorag.faces.server.faults import RefusedError, status_of
 from biorag.faces.server.guards import CLIENTS, RateLimiter
 from biorag.faces.server.openai.messages import index_of
@@ -25,6 +29,7 @@ from biorag.indexes.manifest import MANIFEST
 from biorag.indexes.shard_files import CHECKSUMS, SHARD
 from biorag.indexes.store import by_size
 from biorag.settings.sources import load_settings
+from biorag.utils.http import GivenUpError
 from biorag.utils.locks import DirectoryLock
 from tests.cli import failed, invoke
 from tests.faces.server.conftest import QUESTION, client_of, serving
@@ -260,3 +265,38 @@ def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session,
     assert "Because &lt;b&gt;" in first
     assert 'class="supported"' in last
     assert "not checked" not in last
+
+
+def test_a_client_that_leaves_gives_up_its_place_at_once():
+    """At once is a few turns of the event loop, however long they take."""
+    release = threading.Event()
+
+    def request(left: asyncio.Event) -> Request:
+        async def receive():
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        return Request({"type": "http"}, receive)
+
+    async def turns() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def ask() -> str:
+        queue, stays, leaves = WorkQueue(1, 2), asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(answered(request(stays), queue, lambda grow: str(release.wait())))
+        second = asyncio.create_task(answered(request(leaves), queue, lambda grow: "never asked"))
+        await turns()  # both have their place
+        with pytest.raises(RefusedError, match="all the questions"):
+            await answered(request(stays), queue, lambda grow: "no place")
+        leaves.set()
+        await turns()
+        assert isinstance(second.exception(), GivenUpError)
+        third = asyncio.create_task(answered(request(stays), queue, lambda grow: "a place"))
+        release.set()
+        return await first + await third
+
+    try:
+        assert asyncio.run(ask()) == "Truea place"
+    finally:
+        release.set()
