@@ -96,8 +96,8 @@ class Answerer:
     ) -> Answer:
         """Answer as `answer_from` does, unless the hits are too unlikely to hold an answer to an open question.
 
-        An answer is given as one, as what may be one, which is the nearest sentence alone, or withheld: then nothing is
-        generated. A question with options is always answered: a choice is demanded.
+        An answer is given as one, as what may be one, without "yes" or "no", or withheld: then nothing is generated.
+        A question with options is always answered: a choice is demanded.
         """
         settings = self._settings.abstention
         if ranking is None or question.options or not ranking.hits or settings.answer_anyway:
@@ -111,7 +111,7 @@ class Answerer:
             certainty = "may"
         answer = replace(answer, evidence_probability=round(probability, 4), certainty=answer.certainty or certainty)
         if answer.certainty == "may" and answer.answerer == EXTRACT and answer.sentences:
-            return _doubtful(answer)
+            return replace(answer, text=f"{MAY} {answer.text}", short_answer="")
         return answer
 
     @property
@@ -306,19 +306,6 @@ def _fitted(generator: Generator, answer: Answer, template: Template, output_tok
     if cut := len(snippets) - supplied:
         answer = _noted(answer, f"{cut} of {len(snippets)} documents did not fit the window of {window} tokens")
     return replace(answer, supplied=supplied), prompt
-
-
-def _doubtful(answer: Answer) -> Answer:
-    """Return an extract that may be an answer: its first sentence alone, called so, without "yes" or "no"."""
-    first, citation = answer.sentences[0], answer.citations[0]
-    return replace(
-        answer,
-        text=f"{MAY} {first.text} [{citation.n}]",
-        sentences=(first,),
-        citations=(citation,),
-        items=answer.items[:1],
-        short_answer="",
-    )
 
 
 def _noted(answer: Answer, note: str) -> Answer:
