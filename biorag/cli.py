@@ -18,7 +18,7 @@ import typer
 
 from biorag.commands.application import Application, CommandKind, Group, hoisted
 from biorag.commands.show import ConsoleHandler
-from biorag.errors import BioragError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError, ServiceError, UsageError
 from biorag.utils import secrets
 from biorag.utils.cores import check_addresses
 from biorag.utils.network import remember_credentials, restrict
@@ -217,6 +217,8 @@ def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
     if isinstance(error, BioragError):
         return str(error), error.exit_code
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
+        return "standard input or output is closed: connect it, or name a file", BadInputError.exit_code
     if isinstance(error, OSError):
         kind = MissingError if error.errno in PATH_FAULTS else ServiceError
         fault = f"{error.filename or 'a file'}: {error.strerror or error}"
@@ -260,8 +262,7 @@ def _run() -> None:
             app()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left cannot be interrupted
-            if sys.stdout:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
         if isinstance(error, BrokenPipeError):
@@ -275,7 +276,11 @@ def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # closed; no file may take its place, and what is read from it is an error
+            os.set_inheritable(os.open(os.devnull, os.O_WRONLY), True)  # which is `number`, the lowest that is free
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115, PTH123 - to the end
+    for stream in (sys.stdout, sys.stderr):
         cast(TextIOWrapper, stream).reconfigure(
             encoding="utf-8", errors="backslashreplace"
         )  # as JSON is, whatever the locale

@@ -6,6 +6,7 @@ facts that the code, settings and help texts need. Code names a kind only where 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -313,8 +314,9 @@ class LibraryKind(Kind):
 
     def claims(self, name: str) -> bool:
         """Return whether a corpus is named as such a library, by the prefix, its database or its folder."""
-        path = Path(name)
-        return name.startswith(self.prefix) or path.name == self.database or (path / self.database).is_file()
+        file = os.path.join(name, self.database)  # noqa: PTH118
+        is_folder = os.path.isfile(file)  # noqa: PTH113 - False where it may not be asked
+        return name.startswith(self.prefix) or Path(name).name == self.database or is_folder
 
 
 LIBRARIES = Registry(

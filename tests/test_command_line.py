@@ -183,6 +183,44 @@ def test_output_that_nobody_reads_ends_a_command_silently(tmp_path, words, broke
     assert (done.returncode, done.stderr or b"") == (code, b"")
 
 
+def in_bash(home: Path, words: str) -> subprocess.CompletedProcess[str]:
+    """Run `biorag WORDS` with their redirections, over the only index of a home."""
+    environment = {**os.environ, "BIORAG_HOME": str(home), "PYTHON": sys.executable}
+    command = f'"$PYTHON" -m biorag {words}; exit ${{PIPESTATUS[0]}}'
+    return subprocess.run(["bash", "-c", command], capture_output=True, env=environment, text=True)
+
+
+@pytest.mark.parametrize("words", ["chat", "index - --name piped", "mcp"])
+def test_a_closed_standard_input_is_one_sentence(small_home, words):
+    ended = in_bash(small_home, f"{words} <&-")
+    sentence = "error: standard input or output is closed: connect it, or name a file"
+    assert (ended.returncode, ended.stdout, ended.stderr.splitlines()[-1]) == (3, "", sentence)
+    assert not (small_home / "indexes" / "piped").exists()
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>&- <&-", "2> >(exec true)"])
+def test_without_a_standard_error_the_result_is_still_printed(small_home, redirected):
+    plain, ended = (in_bash(small_home, f"search aspirin {to}") for to in ("", redirected))
+    assert plain.stdout.startswith("# Evidence\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, plain.stdout, "")
+
+
+@pytest.mark.parametrize("command", ["ask", "weigh"])
+def test_text_that_nobody_reads_ends_a_command_as_json_does(small_home, command):
+    ended = in_bash(small_home, f"{command} 'Aspirin lowers fever.' 2>/dev/null | exec true")
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_an_unknown_id_is_repeated_in_short(small_home):
+    sentence = failed(invoke("show", "a" * 100_000, home=small_home), 4, f"has no snippet '{'a' * 199}…: give the id")
+    assert len(sentence) < 300
+
+
+def test_help_of_weigh_shows_how_many_studies_it_reads():
+    (line,) = [line for line in succeeded(invoke("weigh", "--help")).stdout.splitlines() if line.startswith("  -k")]
+    assert line.endswith("[default: 50]")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not hold programs to it")
 def test_a_shell_that_limits_addresses_is_one_sentence(small_home):
     command = [sys.executable, "-m", "biorag", "search", "x", "--name", "default"]

@@ -24,7 +24,7 @@ from biorag.references.reference import reference_of
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
-from biorag.settings.settings import Settings
+from biorag.settings.settings import SHOWN, Settings
 from biorag.types import (
     EvidenceSpan,
     Generation,
@@ -39,7 +39,7 @@ from biorag.types import (
     Verdict,
     Where,
 )
-from biorag.utils.text import first_visible, is_whole
+from biorag.utils.text import cut, first_visible, is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.guards.checker import Checker
@@ -287,7 +287,8 @@ class Session:
 
         snippets = self._named(str(id))
         if not snippets:
-            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id, PMID or DOI of one")
+            shown = cut(repr(str(id)), SHOWN)
+            raise MissingError(f"index {self.name!r} has no snippet {shown}: give the id, PMID or DOI of one")
         cited = self._times_cited(snippets)
         return SnippetResult(self.name, snippets, tuple(facts_of(one, cited.get(one.pmid or 0)) for one in snippets))
 

@@ -39,13 +39,18 @@ class Flags:
     """Which settings a command takes as options: single ones by their flat names, and sections `but` for some.
 
     `model` is what is trained, see `Option.models`; with `finds_index` the only index stands in for one that is not
-    named.
+    named. Help shows the `default` of a command that has one of its own.
     """
 
     def __init__(
-        self, *of: type[Section] | str, but: Iterable[str] = (), model: str | None = None, finds_index: bool = False
+        self,
+        *of: type[Section] | str,
+        but: Iterable[str] = (),
+        model: str | None = None,
+        finds_index: bool = False,
+        default: str | None = None,
     ) -> None:
-        self.finds_index = finds_index
+        self.finds_index, self._default = finds_index, default
         self._of, self._but, self._model = of, frozenset(but), model
 
     def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
@@ -53,7 +58,8 @@ class Flags:
         for name, entry in self._fields():
             assert entry.flag, f"{name} has no option"
             if self._model in (entry.option.models or (self._model,)):
-                annotation: Any = Annotated[_type_of_option(entry.field.annotation) | None, _option(name, entry)]
+                kind = _type_of_option(entry.field.annotation) | None
+                annotation: Any = Annotated[kind, _option(name, entry, self._default)]
                 yield name, _parameter(f"{name}_" if keyword.iskeyword(name) else name, annotation, None)
 
     def _fields(self) -> Iterator[tuple[str, SettingField]]:
@@ -66,9 +72,9 @@ class Flags:
                     yield name, entry
 
 
-def _option(name: str, entry: SettingField) -> Any:
+def _option(name: str, entry: SettingField, default: Any = None) -> Any:
     """Return the option of a setting; its default, which is not given, is only shown."""
-    default = entry.field.default
+    default = entry.field.default if default is None else default
     shown: str | bool = False
     if default is not None and default is not False and name != "name":
         shown = str(default).lower() if isinstance(default, bool) else str(default)

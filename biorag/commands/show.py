@@ -40,6 +40,12 @@ class ShowingConsole(Console):
         """Return a text as it may be shown."""
         return super().render_str(showable(text), **{**options, "markup": False, "emoji": False})
 
+    def on_broken_pipe(self) -> None:
+        """End the command where nobody reads stdout; without a reader of stderr it goes on."""
+        if not self.stderr:
+            raise BrokenPipeError
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
 
 if os.environ.get("NO_COLOR"):
     os.environ.pop("FORCE_COLOR", None)  # with both, which rich takes for a terminal, nothing is coloured

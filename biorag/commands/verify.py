@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices
-from biorag.commands.groups import expanded
+from biorag.commands.groups import Flags, expanded
 from biorag.commands.outputs import RESUMED
 from biorag.errors import UnsupportedError, UsageError
 from biorag.registries import TERMINAL, WEIGHINGS
@@ -31,6 +31,7 @@ STYLES = {
 }
 SIDES = {"supporting": "bold green", "opposing": "bold red", "unsure": "bold cyan"}
 WeighingOutput = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choices(WEIGHINGS))]
+STUDIES = Flags("k", default="50")
 UNSTATED = "No retrieved snippet states this in these words: read them with 'biorag search', or name a --reader."
 
 
@@ -125,7 +126,7 @@ def _print_verdict(judged: VerdictResult) -> None:
 @expanded
 def weigh(
     claim: Annotated[list[str], Argument(help="Claim, in quotes or not.")],
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, STUDIES, options.READER],
     filter: options.Filters = None,
     output: WeighingOutput = TERMINAL,
     as_json: options.Json = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -40,11 +41,12 @@ def _records_in(file: Path) -> list[Snippet]:
 
 def _record_of(source: Source, title: str, facts: Mapping[str, Any]) -> Snippet | None:
     """Return the record of a paper among those of files beside it: by DOI, PMID or title, or a file of its own name."""
-    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.beside))
+    beside = [path for path in source.beside if os.path.isfile(path)]  # noqa: PTH113 - not links to nothing
+    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside))
     for key in record_keys(title, facts, facts.get("pmid")):
         if key in records:
             return records[key]
-    alone = next((_records_in(path) for path in source.beside if path.stem == source.stem), [])
+    alone = next((_records_in(path) for path in beside if path.stem == source.stem), [])
     return alone[0] if len(alone) == 1 else None
 
 

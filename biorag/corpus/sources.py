@@ -230,7 +230,7 @@ def _folder(
     paths, unread = _walked(folder)
     corpus = set(_by_others(paths, _endings(), folder, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
-    references = tuple(path for path in sorted(corpus) if _joins(path))
+    references = tuple(path for path in sorted(corpus | unread) if _joins(path))  # what they said stays
     sources: list[Source] = []
     left: Counter[str] = Counter()
     for path in paths:
@@ -238,8 +238,11 @@ def _folder(
             left[reason] += 1
         elif path in corpus:
             sources.append(Source(str(path), path, path.relative_to(folder).as_posix(), columns, references))
-    if folder in unread and not may_be_empty:
-        raise BadInputError(f"folder {folder} cannot be read: check its permissions, and that its disk is mounted")
+    if folder in unread:
+        closed = f"folder {folder} cannot be read: check its permissions, and that its disk is mounted"
+        if not may_be_empty:
+            raise BadInputError(closed)
+        logger.warning("%s", closed)
     if not sources and not may_be_empty:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(_endings())}")
     took = f"{folder}: took {in_words(by_kind(sources))}"

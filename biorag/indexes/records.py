@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal
@@ -114,7 +115,7 @@ class SourceLedger:
     def is_unchanged(self, source: Source, sha256: str) -> bool:
         """Return whether a file is as it was when its documents went in, under the label that it has now."""
         held = self.files.get(key_of(source))
-        is_same = held is not None and held.sha256 == sha256 and held.beside == beside_hash(source)
+        is_same = held is not None and held.sha256 == sha256 and beside_hash(source) in (held.beside, None)
         labels = _labels(held.documents) if held else set()
         is_named = source.label in labels or labels.isdisjoint(_names(source))
         return is_same and self.reading == READING and is_named
@@ -133,7 +134,7 @@ class SourceLedger:
 
         def is_free(label: str, source: Source) -> bool:
             others = owners[label] - gone - {key_of(source)}
-            moved = {key for key in others if not Path(key).exists() and self.files[key].sha256 == source.sha256()}
+            moved = {key for key in others if _is_gone(key) and self.files[key].sha256 == _content(source)}
             return taken.get(label, key_of(source)) == key_of(source) and others == moved
 
         sources = []
@@ -152,14 +153,15 @@ class SourceLedger:
 
     def inside(self, places: Iterable[Path]) -> list[str]:
         """Return the files of these names, or in these folders."""
-        roots = [os.path.realpath(place) for place in places]
+        parents = ((place, os.path.realpath(place.parent)) for place in places)
+        roots = [root for place, parent in parents for root in (os.path.realpath(place), f"{parent}/{place.name}")]
         return [key for key in self.files if any(PurePath(key).is_relative_to(root) for root in roots)]
 
     def moved(self, found: FoundFiles, hashes: Iterable[str]) -> list[str]:
         """Return the files that are no longer where they were, and whose content these files have."""
         present, contents = set(map(key_of, found.sources)) | set(self.inside(found.unread)), set(hashes)
         alike = (key for key, file in self.files.items() if file.sha256 in contents and key not in present)
-        return [key for key in alike if not Path(key).exists()]
+        return list(filter(_is_gone, alike))
 
     def documents_of(self, keys: Iterable[str]) -> dict[str, str]:
         """Return the documents of these files, each with a file that held it."""
@@ -176,7 +178,7 @@ class SourceLedger:
             if key not in set(left_out)
         }
         files |= {
-            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)), beside_hash(source))
+            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)), beside_hash(source) or "")
             for source, (sha256, documents) in read.items()
         }
         return SourceLedger(files)
@@ -191,7 +193,7 @@ class SourceLedger:
 
     def named(self, name: str) -> list[str]:
         """Return the files of a name: a path, or the end of one."""
-        path = str(Path(name).resolve())
+        path = os.path.realpath(name)
         if path in self.files:
             return [path]
         parts = PurePath(name).parts
@@ -215,11 +217,28 @@ def key_of(source: Source) -> str:
     return str(source.path.resolve())
 
 
-def beside_hash(source: Source) -> str:
-    """Return the hash of the references of which a file's documents may have facts; "" for none."""
+def _is_gone(key: str) -> bool:
+    """Return whether no file, and no link to one, has this name; not where that may not be asked."""
+    try:
+        return not os.lstat(key)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+
+
+def _content(source: Source) -> str:
+    """Return the hash of a file; "" of one that cannot be read."""
+    with suppress(OSError):
+        return source.sha256()
+    return ""
+
+
+def beside_hash(source: Source) -> str | None:
+    """Return the hash of the references of which a file's documents may have facts; "" for none, None if unreadable."""
     files = [*source.beside, *([source.record] if source.record else [])]
-    hashes = [hash_of_file(path) for path in files]
-    return sha256_of_json(hashes) if hashes else ""
+    with suppress(OSError):
+        hashes = [hash_of_file(path) for path in files]
+        return sha256_of_json(hashes) if hashes else ""
+    return None
 
 
 def is_held(source: Source) -> bool:

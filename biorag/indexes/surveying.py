@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import time
 from array import array
 from collections import deque
@@ -315,7 +316,7 @@ class FileSync:
     def replaces(self, record: SourceRecord) -> bool:
         """Return whether a record is of a file as it was before, or that is no longer there."""
         changed = {*map(key_of, self.read), *self.left_out}
-        return not changed.isdisjoint(self.ledger.files) and str(Path(record.name).resolve()) in changed
+        return not changed.isdisjoint(self.ledger.files) and os.path.realpath(record.name) in changed
 
     def after(self) -> SourceLedger:
         """Return the ledger once all was read and written."""
@@ -327,7 +328,8 @@ class FileSync:
 
 
 def _emptied(gone: AbstractSet[str], files: FoundFiles) -> list[str]:
-    """Return the folders that held these files, are still there, and hold no corpus file any more."""
+    """Return the folders that held these files, are still there, and hold no corpus file any more, readable or not."""
     parents = {next(folder for folder in Path(key).parents if folder.is_dir()) for key in gone}
-    full = {folder for source in files.sources for folder in source.path.resolve().parents}
+    paths = [*(source.path for source in files.sources), *files.unread]
+    full = {folder for path in paths for folder in (path.parent.resolve() / path.name).parents}
     return sorted(map(str, parents - full))

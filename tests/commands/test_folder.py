@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from biorag.engine import open_stored
 from biorag.indexes.records import HOLDINGS
 from biorag.indexing import SnippetEncoders
+from biorag.models import finding
 from biorag.settings.settings import Settings
 from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke, succeeded
@@ -306,6 +308,93 @@ def test_what_cannot_be_read_is_kept_and_named(run, papers, tiny_encoder, tmp_pa
     (papers / "dose.pdf").unlink()
     report = done(run("index", papers, "--name", "kept", "--yes", "--json"))
     assert report["deleted"] == 2, "what is gone goes; a link's target elsewhere was never in the folder"
+
+
+PAPER = "<title>Colchicine in acute gout</title><p>It eases gout.</p>"
+REFERENCES = {
+    "paper.bib": "@article{k, title={Colchicine in acute gout}, author={Doe, Jane}, abstract={Colchicine.}}\n",
+    "one.ris": "TY  - JOUR\nTI  - Aspirin in migraine\nAB  - Aspirin.\nER  - \n",
+    "two.nbib": "PMID- 123\nTI  - Rabies in bats\nAB  - Bats.\n",
+}
+
+
+@pytest.fixture
+def followed(run, tiny_encoder, tmp_path) -> tuple[Path, Path]:
+    """Two folders that an index follows: papers, with references and a table, and a note."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    note(second / "note.txt", "Rabies is fatal.")
+    for number in range(8):
+        note(first / f"{number}.md", f"Gout has {number} causes.")
+    for name, text in {**REFERENCES, "page.html": PAPER, "rows.csv": "id,title,abstract\nr,Zinc,Colds.\n"}.items():
+        (first / name).write_text(text, encoding="utf-8")
+    done(run("index", first, second, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    return first, second
+
+
+def check_kept(run, home: Path, folders: tuple[Path, Path], unreadable: list[Path]) -> str:
+    """Check that all but a new note is kept and these files are named; return standard error."""
+    before = held(home, "kept")
+    note(folders[0] / "new.txt", "Mosquitoes transmit malaria.")
+    result = run("index", *folders, "--name", "kept", "--json")
+    report = json.loads(result.stdout)
+    counts = [report[name] for name in ("added", "updated", "deleted")]
+    assert (result.exit_code, counts, report["unreadable"]) == (3, [1, 0, 0], sorted(map(str, unreadable)))
+    assert held(home, "kept").items() > before.items()
+    return result.stderr
+
+
+def test_a_link_to_nothing_in_place_of_a_file_keeps_what_it_held(run, followed, tmp_path):
+    """Also where a folder holds nothing else, and where the records of a paper are behind it."""
+    links = [followed[1] / "note.txt", *(followed[0] / name for name in (*REFERENCES, "0.md", "page.html", "rows.csv"))]
+    for path in links[:-2]:
+        path.unlink()
+        path.symlink_to("/nowhere/file")
+    check_kept(run, tmp_path / "home", followed, links[:-2])
+    for path in links[-2:]:
+        path.unlink()
+        path.symlink_to(path.name)  # to itself
+    (followed[0] / "new.txt").unlink()
+    (followed[0] / "1.md").unlink()
+    report = json.loads(run("index", *followed, "--name", "kept", "--json").stdout)
+    assert (report["deleted"], report["unreadable"]) == (2, sorted(map(str, links)))
+
+
+def test_a_damaged_page_keeps_what_it_held(run, followed, tmp_path):
+    (followed[0] / "page.html").write_bytes(b"abc \x80\x81\xff" + bytes(range(256)))
+    assert "line 1: not UTF-8" in check_kept(run, tmp_path / "home", followed, [followed[0] / "page.html"])
+
+
+def test_references_that_may_not_be_read_stop_no_folder(run, followed, tmp_path, monkeypatch):
+    opening = io.open
+
+    def refusing(file, *rest, **others):
+        if Path(str(file)).name in REFERENCES:
+            raise PermissionError(13, "Permission denied", str(file))
+        return opening(file, *rest, **others)
+
+    finding._computed_hash.cache_clear()
+    monkeypatch.setattr(io, "open", refusing)
+    stderr = check_kept(run, tmp_path / "home", followed, [followed[0] / name for name in REFERENCES])
+    assert "paper.bib, line 1: cannot be read: Permission denied" in stderr
+
+
+def test_a_followed_folder_that_may_not_be_entered_stops_no_other(run, followed, tmp_path, monkeypatch):
+    def refusing(real, inside):
+        def asked(path=".", *rest, **others):
+            if isinstance(path, str | Path) and followed[1] in (Path(path) / inside).parents:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *rest, **others)
+
+        return asked
+
+    for name, inside in (("stat", ""), ("lstat", ""), ("scandir", "any")):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name), inside))
+    (tmp_path / "first" / "copy.txt").write_text("# Notes\n\nRabies is fatal.\n")  # the other is not moved to here
+    result = run("index", *followed, "--name", "kept", "--json")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["added"], report["deleted"]) == (3, 1, 0), result.stderr
+    assert report["unreadable"] == [str(followed[1] / "note.txt")]
+    assert f"folder {followed[1]} cannot be read: check its permissions" in result.stderr
 
 
 @pytest.mark.parametrize("emptied", ["papers", "papers/mounted"])

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from biorag.corpus.budget import LIMITS, draw
 from biorag.corpus.joining import joined
-from biorag.corpus.readers import with_values
-from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
+from biorag.corpus.readers import text_of, with_values
+from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened
 from biorag.errors import BadInputError
 from biorag.papers.files.facts import inverted, own_authors, printable, without_citation, year_in
 from biorag.papers.files.texts import PaperPart, passages_of, reader
@@ -28,6 +28,10 @@ _ATTRIBUTE = re.compile(
     rb"[\s/]*+[^\s/>][^\s/>=]{0,200}+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]{0,200}+))?+"
 )
 _CROWDED = re.compile(rb"<[A-Za-z](?=((?:%s){50,}+))" % _ATTRIBUTE.pattern)  # a tag of many attributes
+# An encoding of bytes of which those below 128 are ASCII, as the bounds of a page count them.
+_DECLARED = re.compile(
+    rb"(?i:charset|encoding)\s*=\s*[\"']?((?i:iso-8859|windows|koi8|gb|big5|shift_jis|euc)[\w-]{0,12})"
+)
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
 
@@ -179,7 +183,20 @@ def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
 def web_page(source: Source) -> Any:
     """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
     with _damage_named(source, "a web page"):
-        return _page(source, _content(source))
+        return _page(source, _as_utf8(source, _content(source)))
+
+
+def _as_utf8(source: Source, content: bytes) -> bytes:
+    """Return a web page in UTF-8; raises `DamagedSourceError` if it is not that, and declares nothing else."""
+    if is_utf16(content):
+        return content.decode("utf-16", "replace").encode()
+    declared = _DECLARED.search(content[:1024])  # as far as browsers look
+    try:
+        return text_of(content).encode()
+    except ValueError as error:
+        if declared is None or b"\0" in content:
+            raise DamagedSourceError(source.name, 1, str(error)) from None
+    return content.decode(declared[1].decode(), "replace").encode()
 
 
 def _page(source: Source, content: bytes) -> Any:

@@ -196,6 +196,8 @@ DAMAGED = [
     ("a.epub", lambda: packed_epub()[:600], "cannot be read (its end is missing, or it is of another format)"),
     ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
     ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),
+    ("a.html", "<meta charset=utf-8><p>naïve</p>".encode("latin-1"), "not UTF-8 (byte 25)"),
+    ("a.html", b"<meta charset=iso-8859-1><p>a\0\xef</p>", "not UTF-8"),
 ]  # fmt: skip
 
 
@@ -204,6 +206,14 @@ def test_a_damaged_or_hostile_file_is_one_reject(tmp_path, name, content, reason
     made = content() if callable(content) else packed_epub({**EPUB, **content}) if name == "a.epub" else content
     found, (reject,) = read(tmp_path / name, made)
     assert found == [] and reject.damaged and reason in reject.reason
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-15", "windows-1252", "shift_jis"])
+def test_a_page_is_read_in_the_encoding_that_it_declares(tmp_path, encoding):
+    text = "胃がん" if encoding == "shift_jis" else "Gräfe saw it."
+    page = f"<html><head><meta http-equiv=Content-Type content='text/html; charset={encoding}'></head><p>{text}</p>"
+    (snippet,), rejects = read(tmp_path / "a.html", page.encode(encoding))
+    assert (snippet.content, rejects) == (text, [])
 
 
 def test_fonts_of_a_book_may_be_encrypted(tmp_path):
