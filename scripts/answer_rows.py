@@ -1,10 +1,10 @@
 """Make the rows by which the packaged reader learnt which sentences answer, for `biorag train reader`.
 
-    for STAGE in 3 4 5; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
+    for STAGE in 3 4; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
 
 docs/readers.md has the stages, LOG.md the commands that train on the rows. Each row has a question, a sentence as the
-extractor shows it to a reader, and whether it answers. The others stand beside the answer or in its place: those first
-that have most of the question's words, but in stage 5, where chance decides, so that such words tell neither way:
+extractor shows it to a reader, and whether it answers. The others stand beside the answer or in its place, those first
+that have most of the question's words:
 
 - BioASQ 1 to 6: sentences with an exact answer, or with most of the ideal answer's words that the question lacks.
 - MedQuAD: an answer on a disease, beside the answers to what else is asked of it; most questions in other words.
@@ -37,7 +37,6 @@ from biorag.training.reading import LONGEST
 from biorag.training.rows import read_records
 from biorag.types import Hit, Snippet
 
-SHORT = 27_000  # rows of the last stage
 ROWS = 2500  # of a file, as many as --limit 2500 takes of one
 NEAR = 0.8  # likeness to a held-out question from which one is left out
 Row = tuple[str, str, int]
@@ -117,8 +116,8 @@ def near(record: dict[str, Any]) -> bool:
 class Rows:
     """Rows of questions and sentences."""
 
-    def __init__(self, rng: random.Random, pull: float = 1.0) -> None:
-        self.rng, self.pull = rng, pull
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.rows: dict[Row, None] = {}
 
     def put(self, question: str, texts: Iterable[str], answers: bool, title: str = "", titled: float = 1.0) -> None:
@@ -130,8 +129,8 @@ class Rows:
                 self.rows.setdefault((question, sentence, int(answers)))
 
     def tempting(self, question: str, texts: Sequence[str], most: int) -> list[str]:
-        """Return texts, those first that have most of a question's words as `pull` wants it, with some chance."""
-        return sorted(texts, key=lambda text: -self.pull * covered(question, text) + 0.3 * self.rng.random())[:most]
+        """Return texts, those first that have most of a question's words, with some chance."""
+        return sorted(texts, key=lambda text: -covered(question, text) + 0.3 * self.rng.random())[:most]
 
     def drawn(self, texts: Sequence[str], most: int) -> list[str]:
         """Return texts drawn at random."""
@@ -287,7 +286,7 @@ def _marked(path: Path, key: str) -> Iterator[tuple[str, list[str], list[str]]]:
 def made(data: Path, stage: int) -> list[Row]:
     """Return the rows of a stage, in an order drawn at random."""
     rng = random.Random(stage)
-    asked, rest, more = (Rows(rng, 0.0 if stage == 5 else 1.0) for _ in range(3))
+    asked, rest, more = Rows(rng), Rows(rng), Rows(rng)
     more.medquad(data)
     for name, most in (("covidqa", 1500), ("qed", 700), ("xquad_en", 700), ("selqa", 1500)):
         rest.marked(data / f"qa/assel_{name}.jsonl.gz", most)
@@ -305,14 +304,14 @@ def made(data: Path, stage: int) -> list[Row]:
         kept = [*rng.sample(list(more.rows), 7000), *rng.sample(list(rest.rows), 5000)]
     rows = [*asked.rows, *kept]
     rng.shuffle(rows)
-    return rows[:SHORT] if stage == 5 else rows
+    return rows
 
 
 def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("stage", type=int, choices=(3, 4, 5))
+    parser.add_argument("stage", type=int, choices=(3, 4))
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
     rows = made(asked.data, asked.stage)
