@@ -36,6 +36,7 @@ from biorag.corpus.claims import read_claims
 from biorag.training.reading import LONGEST
 from biorag.training.rows import read_records
 from biorag.types import Hit, Snippet
+from scripts.measure_answers import squashed
 
 ROWS = 2500  # of a file, as many as --limit 2500 takes of one
 NEAR = 0.8  # likeness to a held-out question from which one is left out
@@ -77,11 +78,6 @@ COMPARED = (  # the questions of Evidence Inference in other words
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the records of a file."""
     return [dict(record) for _, record in read_records(path)]
-
-
-def squashed(text: str) -> str:
-    """Return letters and digits alone, in lower case."""
-    return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
 def strings(answer: Any) -> list[str]:

@@ -206,10 +206,16 @@ def asked_of(session: Session, row: Mapping[str, Any]) -> AnswerResult:
     return turn.answer
 
 
+@cache
+def corpus_records(corpus: str) -> dict[str, dict[str, Any]]:
+    """Return the records of a corpus by their ids."""
+    files = ["pubmed/snippets"] if corpus == "A" else [f"qa/{name}_docs" for name in WHOLE]
+    return {id: record for file in files for id, record in records_of(f"{file}.jsonl.gz").items()}
+
+
 def sentences_of(marked: Sequence[Mapping[str, Any]], corpus: str) -> list[tuple[str, str]]:
     """Return the marked sentences, squashed, each with which part of the question it answers."""
-    files = ["pubmed/snippets"] if corpus == "A" else [f"qa/{name}_docs" for name in WHOLE]
-    records = {id: record for file in files for id, record in records_of(f"{file}.jsonl.gz").items()}
+    records = corpus_records(corpus)
     return [(squashed(records[one["doc"]]["content"][slice(*one["at"])]), one.get("part", "both")) for one in marked]
 
 

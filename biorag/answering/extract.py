@@ -1,7 +1,7 @@
 """The extractive answerer: candidate sentences, their scores, the selection, the text; all verbatim evidence.
 
 A sentence scores by the rank of its snippet, by late interaction with the question, and by what a reader says of it:
-whether it answers. What an answer looks like is the reader's to know; no rule here names words.
+whether it answers. What an answer looks like is the reader's to know; no word is scored by a rule.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ HIT = 1.2  # weight of the snippet's score as a share of the first hit's
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, where no encoder compares them
 READ = 16  # sentences that the reader reads
 FLOOR = -4.0  # log-odds of an answer of a sentence that is not read, and the least that count
+REDUNDANCY = 0.5  # share of its words from which a further sentence repeats one before it
 WINDOW = 420  # characters of a window, of which a sentence may have all
 
 
@@ -49,7 +50,6 @@ class Length(NamedTuple):
 
     most: int  # sentences
     margin: float  # how far below the best score a further sentence may lie
-    redundancy: float = 0.5  # share of its words that a further sentence may have in common with one before it
 
 
 SHORT = Length(most=3, margin=0.4)
@@ -136,7 +136,7 @@ def select(rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = S
         if len(chosen) >= length.most or scores[index] < floor:
             break
         before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
-        if index in chosen or len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length):
+        if index in chosen or len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen):
             continue
         place = len(chosen)
         if index - 1 in chosen and _points_back(rows, index):
@@ -156,10 +156,10 @@ def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
-def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int], length: Length) -> bool:
+def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]) -> bool:
     words = terms(rows[index].text)
     return any(
-        len(words & (other := terms(rows[earlier].text))) >= length.redundancy * max(1, min(len(words), len(other)))
+        len(words & (other := terms(rows[earlier].text))) >= REDUNDANCY * max(1, min(len(words), len(other)))
         for earlier in chosen
     )
 
