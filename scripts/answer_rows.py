@@ -1,10 +1,10 @@
 """Make the rows by which the packaged reader learnt which sentences answer, for `biorag train reader`.
 
-    for STAGE in 3 4; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
+    for STAGE in 3 4 5; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
 
 docs/readers.md has the stages, LOG.md the commands that train on the rows. Each row has a question, a sentence as the
-extractor shows it to a reader, and whether it answers. The others stand beside the answer or in its place, those first
-that have most of the question's words:
+extractor shows it to a reader, and whether it answers. In stages 3 and 4 the others stand beside the answer or in its
+place, those first that have most of the question's words:
 
 - BioASQ 1 to 6: sentences with an exact answer, or with most of the ideal answer's words that the question lacks.
 - MedQuAD: an answer on a disease, beside the answers to what else is asked of it; most questions in other words.
@@ -12,6 +12,9 @@ that have most of the question's words:
 - COVID-QA, QED, XQuAD, SelQA: the sentence with the answer.
 - Abstracts with sections (stage 4): conclusions and results for the title, beside aims, background and methods.
 - Claims (stage 4): the sentences that decide one, of SciFact, Check-COVID and Citation-Integrity.
+
+In stage 5 a question comes with all sentences of a record, of which other ones answer the record's other questions
+(`question_sets/sentences/learnt.jsonl.gz`, written for it), beside 6,000 rows of stage 4.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ from biorag.types import Hit, Snippet
 from scripts.measure_answers import squashed
 
 ROWS = 2500  # of a file, as many as --limit 2500 takes of one
+LEARNT = Path(__file__).parent / "question_sets/sentences/learnt.jsonl.gz"
+WHOLE = ("ncbi_disease", "evidence_inference", "med1250", "bioasq_1_6")  # whose records it asks about
+OF_QUESTION = 8  # sentences of a record, at most
+EARLIER = 6000  # rows of stage 4 in stage 5
 NEAR = 0.8  # likeness to a held-out question from which one is left out
 Row = tuple[str, str, int]
 ASKED = {  # the questions of MedQuAD in other words, by their type
@@ -260,6 +267,21 @@ class Rows:
                 self.put(question, self.drawn(right, 2), True)
                 self.put(question, self.tempting(question, wrong, 3), False)
 
+    def learnt(self, data: Path) -> None:
+        """Add the questions that were written for it, each with the sentences of its record that were judged."""
+        records = {doc["id"]: doc for name in WHOLE for doc in read(data / f"qa/{name}_docs.jsonl.gz")}
+        for one in read(LEARNT):
+            doc = records[one["doc"]]
+            rows = candidates([Hit(1, Snippet(doc["id"], doc["title"] or "", doc["content"]), 1.0)])
+            texts = {kind: [doc["content"][start:end] for start, end in one[kind]] for kind in ("answers", "doubtful")}
+            right = [window_of(rows, n) for n, row in enumerate(rows) if row.text in texts["answers"]]
+            judged = (row.text not in texts["answers"] + texts["doubtful"] for row in rows)
+            wrong = [window_of(rows, n) for n, is_wrong in enumerate(judged) if is_wrong]
+            if wrong:
+                drawn = right if len(rows) <= OF_QUESTION else right[:4]
+                self.put(one["question"], drawn, True)
+                self.put(one["question"], self.drawn(wrong, OF_QUESTION - len(drawn)), False)
+
 
 def _plain(text: str) -> Iterator[str]:
     """Yield the sentences of an answer of MedQuAD that are no lists, headings or questions."""
@@ -280,7 +302,9 @@ def _marked(path: Path, key: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def made(data: Path, stage: int) -> list[Row]:
-    """Return the rows of a stage, in an order drawn at random."""
+    """Return the rows of a stage, in an order drawn at random, those of a question of stage 5 together."""
+    if stage == 5:
+        return _of_written(data)
     rng = random.Random(stage)
     asked, rest, more = Rows(rng), Rows(rng), Rows(rng)
     more.medquad(data)
@@ -303,11 +327,23 @@ def made(data: Path, stage: int) -> list[Row]:
     return rows
 
 
+def _of_written(data: Path) -> list[Row]:
+    rng = random.Random(5)
+    written = Rows(rng)
+    written.learnt(data)
+    by_question: dict[str, list[Row]] = defaultdict(list)
+    for row in written.rows:
+        by_question[row[0]].append(row)
+    groups = [*by_question.values(), *([row] for row in made(data, 4)[:EARLIER])]
+    rng.shuffle(groups)
+    return [row for group in groups for row in group]
+
+
 def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("stage", type=int, choices=(3, 4))
+    parser.add_argument("stage", type=int, choices=(3, 4, 5))
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
     rows = made(asked.data, asked.stage)

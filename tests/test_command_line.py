@@ -198,9 +198,9 @@ def test_a_closed_standard_input_is_one_sentence(small_home, words):
     assert not (small_home / "indexes" / "piped").exists()
 
 
-@pytest.mark.parametrize("redirected", ["2>&-", "2>&- <&-", "2> >(exec true)"])
+@pytest.mark.parametrize("redirected", ["2>&- <&-", "2> >(exec true)"])
 def test_without_a_standard_error_the_result_is_still_printed(small_home, redirected):
-    plain, ended = (in_bash(small_home, f"search aspirin {to}") for to in ("", redirected))
+    plain, ended = (in_bash(small_home, f"search aspirin --mode bm25 --no-rerank {to}") for to in ("", redirected))
     assert plain.stdout.startswith("# Evidence\n")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, plain.stdout, "")
 

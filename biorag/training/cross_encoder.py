@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,11 @@ def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEn
 
 
 class ReadingLoss(torch.nn.Module):
-    """The loss of a reader over the outputs z of a batch, the mean over its rows.
+    """The loss of a reader over the outputs z of a batch: the mean over its rows, and that over its questions.
 
-    `−log softmax(z[:3])[label]` of a claim, or `−log(1 − softmax(z[:3])[supports])` where only that it is not supported
-    is known; `−log σ(±z[3])` of a question. Labels are smoothed by `SMOOTHING`: some are wrong.
+    Of a row: `−log softmax(z[:3])[label]` of a claim, or `−log(1 − softmax(z[:3])[supports])` where only that it is not
+    supported is known; `−log σ(±z[3])` of a question. Labels are smoothed by `SMOOTHING`: some are wrong. Of a question
+    with windows that answer and others: `−log` of the share of the former in `Σ exp z[3]`, so that they are told apart.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
@@ -174,7 +176,9 @@ class ReadingLoss(torch.nn.Module):
         """Return the loss of windows, queries and targets, (rows,)."""
         tokens = self.model.preprocess(list(zip(*inputs, strict=True)), **prompts)
         logits = self.model(batch_to_device(tokens, self.model.device))["scores"].float()
-        return reading_losses(logits, labels.view(-1)).mean()
+        targets = labels.view(-1)
+        compared = comparison_losses(logits[:, -1], targets, inputs[1])
+        return reading_losses(logits, targets).mean() + (compared.mean() if len(compared) else 0.0)
 
 
 def reading_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -187,3 +191,20 @@ def reading_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     of_question = torch.nn.functional.binary_cross_entropy_with_logits(asked, answers, reduction="none")
     of_claim = torch.where(targets < len(LABELS), -(smoothed * stances).sum(dim=-1), unsupported)
     return torch.where(targets >= TARGETS.index(ANSWERS), of_question, of_claim)
+
+
+def comparison_losses(answers: torch.Tensor, targets: torch.Tensor, questions: Sequence[str]) -> torch.Tensor:
+    """Return `log Σ exp z − log Σ exp z of what answers` of each question that has windows of both kinds, (questions,).
+
+    `answers` are the log-odds z (rows,), `targets` positions in `TARGETS` (rows,).
+    """
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, (question, target) in enumerate(zip(questions, targets.tolist(), strict=True)):
+        if target >= TARGETS.index(ANSWERS):
+            rows_of[question].append(row)
+    losses = []
+    for rows in rows_of.values():
+        right = targets[rows] == TARGETS.index(ANSWERS)
+        if right.any() and not right.all():
+            losses.append(answers[rows].logsumexp(0) - answers[rows][right].logsumexp(0))
+    return torch.stack(losses) if losses else answers.new_zeros(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -180,15 +180,21 @@ class RandomPrompts:
         return Random(json.dumps([self._seed, epoch, row["query"], row["positive"]])).choice(self._prompts)
 
 
-def similar_lengths(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]:
+def similar_lengths(lengths: Sequence[int], size: int, seed: int, groups: Sequence[str] = ()) -> list[list[int]]:
     """Return batches of rows of about one length, so that little of a batch is padding; one that is not full is last.
 
-    Rows are drawn in pools of `POOL` batches, which are sorted by length and cut; the batches' order is drawn.
+    Rows of one of `groups`, names (rows,), follow each other: all but few stay in one batch. Groups are drawn in pools
+    of `POOL` batches, which are sorted by their longest row and cut; the batches' order is drawn.
     """
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(lengths), generator=generator).tolist()
+    members: dict[object, list[int]] = defaultdict(list)
+    for row in range(len(lengths)):
+        members[groups[row] if groups else row].append(row)
+    alike = list(members.values())
+    order = list(chain.from_iterable(alike[n] for n in torch.randperm(len(alike), generator=generator).tolist()))
+    longest = {row: max(lengths[each] for each in rows) for rows in alike for row in rows}
     pools = [
-        sorted(order[start : start + size * POOL], key=lengths.__getitem__)
+        sorted(order[start : start + size * POOL], key=longest.__getitem__)
         for start in range(0, len(order), size * POOL)
     ]
     batches = [pool[first : first + size] for pool in pools for first in range(0, len(pool), size)]
@@ -197,15 +203,19 @@ def similar_lengths(lengths: Sequence[int], size: int, seed: int) -> list[list[i
 
 
 class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
-    """The batches of `similar_lengths` by the characters of two columns, drawn anew each epoch."""
+    """The batches of `similar_lengths` by the characters of two columns, drawn anew each epoch.
+
+    Rows whose second text is one, the question, follow each other.
+    """
 
     def __init__(self, dataset: Any, batch_size: int, generator: torch.Generator | None = None, **options: Any) -> None:
         super().__init__(range(len(dataset)), batch_size=batch_size, generator=generator, **options)
         columns = [dataset[name] for name in dataset.column_names[:2]]
         self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+        self._questions = list(columns[1])
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch))
+        return iter(similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch, self._questions))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from scripts import fit_starter
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_path):
     fit_starter.prepare(shared_data, tmp_path)
     folder = fit_starter.draw(shared_data, tmp_path, seed=fit_starter.SEEDS[0]).parent

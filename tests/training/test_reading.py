@@ -167,6 +167,23 @@ def test_losses_are_those_of_a_slow_loop():
     assert reading_losses(logits, targets).tolist() == pytest.approx(expected, rel=1e-4)
 
 
+def test_windows_of_a_question_are_compared():
+    import torch
+
+    from biorag.training.cross_encoder import comparison_losses
+
+    answers = torch.tensor([2.0, 0.5, -1.0, 3.0, 1.0, 0.0])
+    targets = torch.tensor(
+        [TARGETS.index(name) for name in ("answers", "beside", "answers", "answers", "neither", "beside")]
+    )
+    questions = ["a", "a", "a", "b", "c", "c"]  # b has no other window, and c none that answers
+    of_a = [math.exp(z) for z in (2.0, 0.5, -1.0)]
+    assert comparison_losses(answers, targets, questions).tolist() == pytest.approx(
+        [-math.log((of_a[0] + of_a[2]) / sum(of_a))]
+    )
+    assert comparison_losses(answers[3:], targets[3:], questions[3:]).tolist() == []
+
+
 @pytest.mark.models
 def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
     from datasets import Dataset
@@ -174,7 +191,8 @@ def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
     from biorag.training.cross_encoder import SimilarLengths
 
     lengths = np.random.default_rng(0).permutation(1000)
-    dataset = Dataset.from_dict({"window": ["x" * n for n in lengths], "query": [""] * 1000, "label": [0] * 1000})
+    questions = [f"{n:04}" for n in range(900)] + ["0007"] * 100
+    dataset = Dataset.from_dict({"window": ["x" * n for n in lengths], "query": questions, "label": [0] * 1000})
     sampler = SimilarLengths(dataset, batch_size=8, drop_last=False)
     epochs = []
     for epoch in (0, 0, 1):
@@ -184,7 +202,9 @@ def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
     for batches in epochs:
         assert sorted(index for batch in batches for index in batch) == list(range(1000))
         assert len(batches) == len(sampler) == 125
-        assert np.mean([np.ptp(lengths[batch]) for batch in batches]) < 40, "of 1,000 drawn at random: about 780"
+        alone = [batch for batch in batches if not {7, *range(900, 1000)} & set(batch)]
+        assert np.mean([np.ptp(lengths[batch]) for batch in alone]) < 40, "of 1,000 drawn at random: about 780"
+        assert len(batches) - len(alone) <= 15, "the 101 rows of a question follow each other, in 13 batches or 15"
 
 
 class Oracle:

@@ -99,11 +99,12 @@ def test_a_rehearsal_runs_all_that_no_fault_blocks_and_shares_a_training(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("paper", "scale"),
     [
-        *(pytest.param(paper, "full", marks=() if paper == SHORTEST else pytest.mark.long) for paper in PAPERS),
-        pytest.param("bmretriever", "generated", marks=pytest.mark.long),
+        *((paper, "full") for paper in PAPERS),
+        ("bmretriever", "generated"),
     ],
 )
 def test_every_step_of_a_packaged_recipe_at_full_scale_runs_on_stand_ins(paper, scale, tmp_path):

@@ -22,7 +22,8 @@ from biorag.settings.settings import Settings
 from tests.lab.scale.stages import HashLoad, Pipeline
 from tests.pubmed_records import article, deletions, file_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+# Ray ends the process that started it when a daemon of its own dies, and with it all tests of that process.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[3]
 
 
