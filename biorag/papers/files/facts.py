@@ -54,7 +54,7 @@ _SIGNS = str.maketrans("", "", "®™")
 _BEFORE_JOURNAL = re.compile(
     r"^.*(?:\bet al\b[.,]?\s*|\s/\s|\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$))"
 )
-_MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
+_DATED = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
 _JOURNAL = re.compile(
     r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])",
     re.IGNORECASE,
@@ -67,17 +67,10 @@ _MASTHEAD = re.compile(
     re.IGNORECASE,
 )
 _LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
-_AFFILIATED = re.compile(
-    r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
-    r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi\W{0,3}10|©|@|www|"
-    r"https?|journal|volume|copyright)",
-    re.IGNORECASE,
-)
-_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
+_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z.])|(?<=[A-Z]\.)(?=[A-Z][a-z]{2})")  # names without a space
 _HAS_WORD = re.compile(r"[^\W\d_]{2}")  # of a word
-_LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
 _GROUP = re.compile(
     r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
     r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
@@ -240,7 +233,7 @@ def _journal(text: str, title: str) -> str:
     is_name = (
         re.match(r"(?:[a-z]|npj )?[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
     )
-    is_other = _MONTHS.search(name) or _DOI.search(name) or re.search(r"(?:://|www\.)\S*$", text)
+    is_other = _DATED.search(name)
     return name if is_name and not is_other else ""
 
 
@@ -279,14 +272,12 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], S
         is_other = _MASTHEAD.match(title) or (journal and _plain(journal).startswith(_plain(title)))
         if is_other or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
             continue
-        if any(form.search(title) for form in (_DOI, *PLACES)):
-            continue
         below = runs[number + 1] if after else []
         subtitle, following = _text(below), after[len(below) :]
         is_between = (
             following and following[0].size < below[0].size < run[0].size and _HAS_WORD.search(following[0].text)
         )
-        is_subtitle = is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle))
+        is_subtitle = is_between and not _MASTHEAD.match(subtitle)
         people = len(list(_names(subtitle)))  # one of four words and more is a title
         if is_subtitle and people < 2 and len(subtitle.split()) >= TITLE_WORDS + people and _authors(following, ""):
             return f"{title.rstrip(' :')}: {subtitle}", (), following
@@ -330,7 +321,7 @@ def _year(metadata: Mapping[str, str], lines: Sequence[str]) -> int | None:
     opening, brief = "\n".join(lines), [line for line in lines if not is_prose(line)]
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
-    heads = [_found(_LONE_YEAR, line) for line in (texts[0], *brief) if not _MONTHS.search(line)]
+    heads = [_found(_LONE_YEAR, line) for line in (texts[0], *brief) if not _DATED.search(line)]
     pages = {head for head in filter(None, heads) if len({str(int(head) + n) for n in (-2, -1, 1, 2)} & set(heads)) > 1}
     year = next(years, "") or next((head for head in heads if head and head not in pages), "")
     return int(year) if year else None
@@ -364,16 +355,14 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
         if not _HAS_WORD.search(added):  # marks of affiliations
             text += ", " * bool(text)
             continue
-        is_affiliation = bool(_AFFILIATED.search(added))
         is_other = _AFFILIATION_MARK.match(line.text) or (last and abs(line.size - last.size) > OTHER_SIZE)
-        if is_affiliation or (is_other and (not last or line.height < last.height - 1)):
+        if is_other and (not last or line.height < last.height - 1):
             if names:
                 break
             text = ""
-        if not is_affiliation:
-            text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
-            is_open = bool(_SEPARATED.search(text))  # a line may end within a name, unless each has one
-            names = list(_names(text[:LONGEST_AUTHORS])) or names
+        text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
+        is_open = bool(_SEPARATED.search(text))  # a line may end within a name, unless each has one
+        names = list(_names(text[:LONGEST_AUTHORS])) or names
     if last and len(names) == 1:  # others may stand beside it, each above an affiliation
         row = [line.level or line.text for line in lines[:AUTHOR_LINES] if abs(line.height - last.height) < 1]
         names = list(_names(", ".join(row)[:LONGEST_AUTHORS])) or names
@@ -384,7 +373,7 @@ def _names(text: str) -> Iterator[str]:
     """Yield the names of a line of authors; nothing if a part of it is none."""
     if _LONE_YEAR.search(text):
         return
-    text = _SUFFIX.sub(r" \1", _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text))))
+    text = _SUFFIX.sub(r" \1", _MARKS.sub("", _DEGREES.sub("", text)))
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
