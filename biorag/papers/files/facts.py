@@ -41,7 +41,6 @@ _YEARS = tuple(
     for pattern in (
         rf"(?:©|\(c\)|copyright)\s*(?:the authors?(?:\(s\))?[,.]?\s*)?{_YEAR}",
         rf"\b(?:published(?: online)?|available online|posted):?[^.\n]{{0,24}}?{_YEAR}",
-        rf"\b{_YEAR}\s*;\s*[0-9]+\s*(?:\([^)]+\))?\s*:",
         rf"\baccepted:?[^.\n]{{0,24}}?{_YEAR}",
     )
 )
@@ -57,13 +56,6 @@ _BEFORE_JOURNAL = re.compile(
 _DATED = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
 _JOURNAL = re.compile(
     r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])",
-    re.IGNORECASE,
-)
-# What stands in large letters above a title.
-_MASTHEAD = re.compile(
-    rf"{_JOURNAL.pattern}|contents lists|"
-    r"(?:original|research|review|short|open|case|brief)\b[\w ]*\b"
-    r"(?:article|paper|research|report|communication|access)s?$",
     re.IGNORECASE,
 )
 _LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
@@ -267,17 +259,14 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], S
     for number in sorted(range(len(runs)), key=lambda n: (-sizes[n], n))[:MOST_RUNS]:
         run, after = runs[number], [line for later in runs[number + 1 :] for line in later]
         first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
-        is_label = _MASTHEAD.match(first) or (run[0].styled != run[-1].styled and not first.endswith(":"))
+        is_label = run[0].styled != run[-1].styled and not first.endswith(":")
         title = _text(run[len(first.split()) <= TITLE_WORDS and bool(is_label) :])
-        is_other = _MASTHEAD.match(title) or (journal and _plain(journal).startswith(_plain(title)))
+        is_other = journal and _plain(journal).startswith(_plain(title))
         if is_other or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
             continue
         below = runs[number + 1] if after else []
         subtitle, following = _text(below), after[len(below) :]
-        is_between = (
-            following and following[0].size < below[0].size < run[0].size and _HAS_WORD.search(following[0].text)
-        )
-        is_subtitle = is_between and not _MASTHEAD.match(subtitle)
+        is_subtitle = following and following[0].size < below[0].size < run[0].size
         people = len(list(_names(subtitle)))  # one of four words and more is a title
         if is_subtitle and people < 2 and len(subtitle.split()) >= TITLE_WORDS + people and _authors(following, ""):
             return f"{title.rstrip(' :')}: {subtitle}", (), following
@@ -352,9 +341,6 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
     text, is_open, last = "", False, None
     for line in lines[:AUTHOR_LINES]:
         added = " ".join((line.level or line.text).split())[:LONGEST_AUTHORS]
-        if not _HAS_WORD.search(added):  # marks of affiliations
-            text += ", " * bool(text)
-            continue
         is_other = _AFFILIATION_MARK.match(line.text) or (last and abs(line.size - last.size) > OTHER_SIZE)
         if is_other and (not last or line.height < last.height - 1):
             if names:
@@ -429,8 +415,7 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
             continue
         particles = (n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word) or word in JOINING)
         start = next(particles, len(words) - 1)
-        # "García y Robles", "Jansen van Vuuren": what such a particle joins begins before it.
-        start -= start > 1 and (words[start] in JOINING or words[start - 1] == "Jansen")
+        start -= start > 1 and words[start] in JOINING  # "García y Robles"
         start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
         initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
         family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
