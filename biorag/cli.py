@@ -131,19 +131,11 @@ PROGRAM = Registry(
 )
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C, at a time of `time.monotonic`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at = time.monotonic()
-
-
-class Terminated(Stopped):
+class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
-_stops: list[Stopped] = []  # by signals: a library may make another error of one, or none
+_stops: list[tuple[float, int]] = []  # when signals came, and which: a library may make another error of one, or none
 
 
 class Commands(Group):
@@ -231,8 +223,8 @@ def settings(
 
 def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
-    if (stop := _stops[-1:]) and time.monotonic() - stop[0].at < AFTER_STOP:
-        return RESUMES, _code_of(stop[0])
+    if _stops and time.monotonic() - _stops[-1][0] < AFTER_STOP:
+        return RESUMES, 128 + _stops[-1][1]
     if isinstance(error, BioragError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -270,15 +262,14 @@ def _code_of(stop: KeyboardInterrupt) -> int:
 
 
 def _stop(number: int, frame: object) -> None:
-    _stops.append(Terminated() if number == signal.SIGTERM else Stopped())
-    raise _stops[-1]
+    _stops.append((time.monotonic(), number))
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def _unraisable(fault: Any) -> None:
     """Send a signal again that came where nothing can be raised; report any other fault as Python does."""
-    if _stops and isinstance(fault.exc_value, Stopped):
-        number = signal.SIGTERM if isinstance(fault.exc_value, Terminated) else signal.SIGINT
-        Timer(0.01, os.kill, (os.getpid(), number)).start()
+    if _stops and isinstance(fault.exc_value, KeyboardInterrupt):
+        Timer(0.01, os.kill, (os.getpid(), _stops[-1][1])).start()
     else:
         sys.__unraisablehook__(fault)
 
