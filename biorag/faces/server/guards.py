@@ -11,12 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from biorag.errors import BioragError, ServiceError
@@ -70,11 +70,8 @@ class Doorkeeper:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.knows(token.strip()):
             return True
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return morsel is not None and hmac.compare_digest(morsel.value.encode(), self.cookie.encode())
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        return hmac.compare_digest(cookie.encode(), self.cookie.encode())
 
 
 class RateLimiter:

@@ -19,8 +19,9 @@ from biorag.corpus.publications import described
 from biorag.corpus.readers import text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened
 from biorag.errors import BadInputError
-from biorag.papers.files.facts import inverted, own_authors, printable, without_citation
+from biorag.papers.files.facts import own_authors, printable, without_citation
 from biorag.papers.files.texts import PaperPart, passages_of, reader
+from biorag.references.authors import inverted
 
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")

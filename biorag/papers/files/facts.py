@@ -14,12 +14,11 @@ from typing import Any
 
 from biorag.corpus.budget import draw
 from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line, is_prose
-from biorag.references.reference import Author
+from biorag.references.authors import GROUP, SUFFIX, cited_authors, inverted, is_name
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
 MASTHEAD_LINES = 4
-JOINING = ("y", "e")  # join the two names of a family
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
 NAME_SIZE = 0.8  # by which letters of what may be a name count as those of a title
@@ -63,46 +62,10 @@ _AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
 _MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z.])|(?<=[A-Z]\.)(?=[A-Z][a-z]{2})")  # names without a space
 _HAS_WORD = re.compile(r"[^\W\d_]{2}")  # of a word
-_GROUP = re.compile(
-    r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
-    r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
-    re.IGNORECASE,
-)
 _DEGREES = re.compile(r"[,\s]\s*(?:M\.?D|Ph\.?D|[MB]\.?Sc|M\.?P\.?H|FRCP|RN)\b\.?(?=\W|$)")
 _ROLE = re.compile(r"(?:\s+[a-z][a-z-]*)+$")  # as in "Mary Jones associate professor"; a particle is before a name
 _ABBREVIATED = re.compile(r"(?:[A-Z]{1,2}\.?){2,5}")  # a degree among names in capitals
-_SUFFIX = re.compile(r",?\s((?:[JS][Rr])\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
-_PARTICLE = re.compile(
-    r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
-    r"de'|ben|abd|st\.?|ní|ó|mac",
-    re.IGNORECASE,
-)
-# Authors as references have them: family and initials or given names, in either order; or a group.
-_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹА-ЯЁІЇЄ"
-_LETTER = r"[\w'’′ʼ‐‑-]"
-_PARTICLES = rf"(?:(?i:{_PARTICLE.pattern}|vande[rn]?)\s){{0,3}}"
-_SECOND = rf"(?:\s(?!et\b|and\b|und\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"
-FAMILY = rf"{_PARTICLES}(?:[ODd]['’′ʼ])?[{_UPPER}]{_LETTER}{{1,40}}{_SECOND}{{0,2}}"
-_ENDS_NAME = r"(?=[\s,.;:&(]|\Z)"
-_SUFFIXED = r"(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?"
-_INITIALS = rf"(?:[{_UPPER}]\.[\s‐-]?){{1,4}}|[{_UPPER}](?![a-z])(?:[\s‐-]?[{_UPPER}](?![a-z])){{0,3}}\.?"
-_AUTHOR = re.compile(rf"({FAMILY}),?\s({_INITIALS}){_SUFFIXED}{_ENDS_NAME}(?!\.?\s?{FAMILY}(?:,\s|\sand\s))")
-_FULL_NAME = re.compile(
-    rf"({FAMILY}),\s([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}}){_SUFFIXED}(?=\s*[,.;&]|\sand\b)"
-)
-_GIVEN_FIRST = re.compile(rf"((?:[{_UPPER}][a-z]?\.[\s‐-]?){{1,4}})\s?({FAMILY}){_SUFFIXED}{_ENDS_NAME}")
-_IN_FULL = re.compile(
-    rf"([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}})\s({FAMILY}){_SUFFIXED}(?=\s*[,.;&(]|\sand\b|\set\sal\b)"
-)
-_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]*\s*(?:&|(?:and|und|et(?!\sal\b)|y|e)\b|\.\.\.|…)\s*|[,;]+\s*)")
-_NAME_FORMS = (_AUTHOR, _GIVEN_FIRST, _FULL_NAME, _IN_FULL)
-_ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
-_CITED_GROUP = re.compile(
-    r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
-    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s|\Z)",
-    re.IGNORECASE,
-)
 # A date, an address or a page's number beside a journal's name in a head or a foot.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
 _BESIDE = re.compile(
@@ -177,27 +140,6 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
             known = {name: fact for name, fact in facts.items() if fact and name != "title"}
             return numbered[:start] + numbered[start + end :], known
     return numbered, {}
-
-
-def cited_authors(text: str) -> tuple[list[Author], int]:
-    """Return the authors that a reference begins with, and where they end; none and 0 where it begins otherwise."""
-    authors: list[Author] = []
-    end = position = 0
-    group = _CITED_GROUP.match(text)
-    if group and not any(form.match(text) for form in _NAME_FORMS[:-1]):
-        return [Author(group[1].strip(), group=True)], group.end()
-    while match := next(filter(None, (form.match(text, position) for form in _NAME_FORMS)), None):
-        is_inverted = match.re in (_AUTHOR, _FULL_NAME)
-        family, given = (match[1], match[2]) if is_inverted else (match[2], match[1])
-        authors.append(Author(family, given.strip(" .-"), match[3] or ""))
-        end = match.end()
-        between = _BETWEEN.match(text, end)
-        if not between:
-            break
-        position = between.end()
-    if authors and (others := _ET_AL.match(text, end)):
-        end = others.end()
-    return authors, end
 
 
 def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
@@ -321,7 +263,7 @@ def own_authors(value: str, cited: str = "") -> list[str]:
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", " ".join(value.split())) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
-    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []
+    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(is_name, names)) else []
 
 
 def _agreed(own: list[str], printed: list[str], text: str) -> list[str]:
@@ -359,7 +301,7 @@ def _names(text: str) -> Iterator[str]:
     """Yield the names of a line of authors; nothing if a part of it is none."""
     if _LONE_YEAR.search(text):
         return
-    text = _SUFFIX.sub(r" \1", _MARKS.sub("", _DEGREES.sub("", text)))
+    text = SUFFIX.sub(r" \1", _MARKS.sub("", _DEGREES.sub("", text)))
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
@@ -369,12 +311,12 @@ def _names(text: str) -> Iterator[str]:
     )
     parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
-    names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
+    names = [name if len(parts) == 1 or GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
     is_capital = text.replace(" and ", "").isupper()
     names = [name for name in names if not (_ABBREVIATED.fullmatch(name) if is_capital else _is_degree(name))]
-    whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]
+    whole = [name for name in names if GROUP.fullmatch(name) or is_name(name)]
     if whole and whole[0] == names[0] and len(whole) >= 0.8 * len(names):
-        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in whole)
+        yield from (group[1] if (group := GROUP.fullmatch(name)) else name for name in whole)
 
 
 def _is_degree(text: str) -> bool:
@@ -383,51 +325,10 @@ def _is_degree(text: str) -> bool:
     return all(sum(map(str.isupper, word)) >= 2 and len(word) <= (5 if word.isupper() else 7) for word in words)
 
 
-def _is_name(text: str) -> bool:
-    """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
-    words = text.replace(",", " ").replace("’", "'").split()
-    capitals = [word for word in words if not (_PARTICLE.fullmatch(word) or word in JOINING)]
-    return (
-        2 <= len(words) <= 7
-        and 1 <= len(capitals) <= 5
-        and all(word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals)
-    )
-
-
 def year_in(text: str) -> int | None:
     """Return the first year from 1900 to 2099 in a text."""
     match = re.search(_YEAR, text)
     return int(match[1]) if match else None
-
-
-def inverted(names: Sequence[str], cited: str = "") -> list[str]:
-    """Return names as "Family, Given", with a suffix as "Family, Given, Jr"; a group's as it is.
-
-    A family name of two words is known by its particle, or if the text in `cited` has it before initials.
-    """
-    inverted = []
-    for name in names:
-        name = " ".join(name.split())
-        suffix = _SUFFIX.search(name)
-        words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
-        if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):
-            inverted.append(name)
-            continue
-        particles = (n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word) or word in JOINING)
-        start = next(particles, len(words) - 1)
-        start -= start > 1 and words[start] in JOINING  # "García y Robles"
-        start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
-        initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
-        family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
-        inverted.append(", ".join([" ".join(family), " ".join(given), *([suffix[1]] if suffix else [])]))
-    return list(dict.fromkeys(inverted))
-
-
-def _is_cited(words: Sequence[str], start: int, text: str) -> bool:
-    """Whether a text names the words from `start` on as a family, before "et al" or the first one's initial."""
-    family = r"\s+".join(map(re.escape, words[start:]))
-    following = rf"(?:{re.escape(words[0][0])}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
-    return bool(re.search(rf"(?:^|[,;:&(]\s?|\band\s+){family},?\s+{following}", text.replace("’", "'"), re.MULTILINE))
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

@@ -16,7 +16,8 @@ from biorag.corpus.budget import draw, within
 from biorag.corpus.publications import described
 from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
-from biorag.papers.files.facts import inverted, without_citation
+from biorag.papers.files.facts import without_citation
+from biorag.references.authors import inverted
 from biorag.types import Snippet
 from biorag.utils.text import whole
 
