@@ -200,11 +200,11 @@ class SourceLedger:
 
     def taken(self, read: dict[str, HeldFile], left_out: Iterable[str], found: FoundFiles) -> SourceLedger:
         """Return the ledger after a run that found files and read some of them."""
-        is_read_alike, libraries = self.reading == READING, self._libraries(found)
+        is_read_alike, libraries, gone = self.reading == READING, self._libraries(found), set(left_out)
         files = {
             key: held if is_read_alike else replace(held, sha256=None)
             for key, held in self.files.items()
-            if key not in set(left_out)
+            if key not in gone
         } | read
         of_libraries = {key: tuple(sorted(libraries.get(key, ()))) for key in files}
         return SourceLedger({key: replace(held, libraries=of_libraries[key]) for key, held in files.items()})
