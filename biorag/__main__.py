@@ -5,7 +5,7 @@ from _signal import SIGINT, SIGTERM, default_int_handler, signal  # type: ignore
 
 
 def _end(number: int, frame: object) -> None:
-    os.write(2, b"error: interrupted\n")
+    os.write(2, b"error: interrupted; run the same command again\n")
     os._exit(128 + number)
 
 

@@ -7,11 +7,13 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any, cast
 
 import typer
@@ -29,6 +31,8 @@ from biorag.utils.text import showable
 INTERRUPTED, TERMINATED = 130, 143
 UNREAD = 141  # as of what SIGPIPE ends: nobody reads the output any more
 INTERNAL = 1
+RESUMES = "interrupted; finished work is kept, and the same command resumes"
+AFTER_STOP = 5.0  # seconds in which an error is what a library made of a signal
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
     *(errno.ENAMETOOLONG, errno.ELOOP),
@@ -131,6 +135,9 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
+_stops: list[tuple[float, int]] = []  # when signals came, and which: a library may make another error of one, or none
+
+
 class Commands(Group):
     """The program, whose errors are one sentence on stderr and the exit code of their kind."""
 
@@ -143,6 +150,8 @@ class Commands(Group):
             return super().make_context(info_name, hoisted(args), *others, **extra)
         except BrokenPipeError:
             raise typer.Exit(UNREAD) from None
+        except KeyboardInterrupt as stop:
+            raise _ended(stop) from None
         except (UsageError, OSError) as error:  # of help too, which a full disk may not take
             message, code = _sentence_of(error)
             _print_error(message)
@@ -155,8 +164,7 @@ class Commands(Group):
         except BrokenPipeError:
             raise typer.Exit(UNREAD) from None
         except KeyboardInterrupt as stop:
-            _print_error("interrupted; finished work is kept, and the same command resumes")
-            raise typer.Exit(_code_of(stop)) from None
+            raise _ended(stop) from None
         except BaseException as error:
             message, code = _sentence_of(error)
             if ctx.params.get("debug"):
@@ -215,6 +223,8 @@ def settings(
 
 def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
+    if _stops and time.monotonic() - _stops[-1][0] < AFTER_STOP:
+        return RESUMES, 128 + _stops[-1][1]
     if isinstance(error, BioragError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -251,8 +261,25 @@ def _code_of(stop: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
-def _terminated(number: int, frame: object) -> None:
-    raise Terminated
+def _stop(number: int, frame: object) -> None:
+    _stops.append((time.monotonic(), number))
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _unraisable(fault: Any) -> None:
+    """Send a signal again that came where nothing can be raised; report any other fault as Python does."""
+    if _stops and isinstance(fault.exc_value, KeyboardInterrupt):
+        Timer(0.01, os.kill, (os.getpid(), _stops[-1][1])).start()
+    else:
+        sys.__unraisablehook__(fault)
+
+
+def _ended(stop: KeyboardInterrupt) -> typer.Exit:
+    """Say that the command was interrupted, once; return its end."""
+    if _stops:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _print_error(RESUMES)
+    return typer.Exit(_code_of(stop))
 
 
 def _run() -> None:
@@ -274,7 +301,9 @@ def _run() -> None:
 
 def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = _unraisable
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:  # closed; no file may take its place, and what is read from it is an error
@@ -287,9 +316,13 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt as stop:  # before a command began
-        _print_error("interrupted")
+        _print_error(RESUMES)
         sys.exit(_code_of(stop))
     except Exception as error:
+        with suppress(type(error)):
+            message, code = _sentence_of(error)
+            _print_error(message)
+            sys.exit(code)
         if "--debug" in sys.argv:
             sys.excepthook = _print_traceback
             raise

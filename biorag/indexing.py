@@ -180,10 +180,11 @@ def _synchronised(
     """Survey what the index does not hold unchanged, or all of it where two files share snippets."""
     from biorag.indexes.surveying import FileSync
 
-    surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else None)
+    untold = partial(ledger.is_unchanged, untold=True)
+    surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else untold)
     sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
     if sync.is_shared:
-        surveyed = survey_files()
+        surveyed = survey_files(untold)
         sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
     return surveyed, sync
 

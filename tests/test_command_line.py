@@ -138,6 +138,7 @@ def test_a_full_disk_is_one_sentence_for_help_too(words):
     assert "Traceback" not in done.stderr and "ignored" not in done.stderr
 
 
+AGAIN = "interrupted; run the same command again"
 LOADED = """
 import builtins, os
 from biorag.__main__ import main
@@ -155,14 +156,49 @@ main()
 def test_a_signal_while_the_program_loads_ends_it_in_one_sentence(number):
     code = LOADED.replace("NUMBER", str(int(number)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "error: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", f"error: {AGAIN}\n")
 
 
 def test_a_signal_before_the_program_is_called_ends_it_in_one_sentence():
     """It is heeded as soon as the first module is there; before, Python itself says that it was interrupted."""
     code = "import biorag.__main__, os, signal; os.kill(os.getpid(), signal.SIGINT)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"error: {AGAIN}\n")
+
+
+# The signal comes in a weak reference's callback, where nothing can be raised, and in a library that makes another
+# error of it; in the last case once more, while its sentence is written.
+LOST = {
+    "ignored": 'One = type("One", (), {"__del__": lambda self: kill()}); One(); time.sleep(20)',
+    "converted": "kill_as(ImportError)",
+    "missing": "kill_as(MissingError)",
+    "twice": "cli._print_error = lambda text: (kill(), plain(text)); kill()",
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_signal_that_a_library_loses_ends_a_command_in_one_sentence(case):
+    code = f"""
+import os, signal, sys, time, biorag.cli as cli
+from pathlib import Path
+from biorag.errors import MissingError
+plain = cli._print_error
+def kill():
+    os.kill(os.getpid(), signal.SIGINT)
+def kill_as(kind):
+    try:
+        kill(); time.sleep(20)
+    except KeyboardInterrupt:
+        raise kind("a library") from None
+def load(self):
+    {LOST[case]}
+cli.CommandKind.load = load
+sys.argv = ["biorag", "doctor"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    sentence = "error: interrupted; finished work is kept, and the same command resumes\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", sentence)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,21 @@ OVID: Fields = {
     "accession": "Accession Number",
     "database": "Database",
 }
+# The `meta` fields of web pages, in small letters: those that Google Scholar asks for, PRISM's and Dublin Core's.
+WEB_PAGE: Fields = {
+    "title": "citation_title dc.title",
+    "authors": "citation_author citation_authors dc.creator",
+    "journal": "citation_journal_title prism.publicationname dc.ispartof dc.relation.ispartof",
+    "journal_abbreviation": "citation_journal_abbrev",
+    "date": "citation_publication_date citation_date citation_year prism.publicationdate citation_online_date dc.date "
+    "dc.date.issued dc.issued",
+    "volume": "citation_volume prism.volume",
+    "issue": "citation_issue prism.number",
+    "first_page": "citation_firstpage",
+    "last_page": "citation_lastpage",
+    "doi": "citation_doi prism.doi dc.identifier",
+    "pmid": "citation_pmid",
+}
 # Headers by which a column is known, in small letters and digits alone.
 COLUMNS: Fields = {
     "id": "id docid documentid snippetid recordid pmid pubmedid doi",

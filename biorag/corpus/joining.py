@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.corpus.budget import Budget
-from biorag.corpus.readers import read_snippets, with_values
+from biorag.corpus.readers import OnReject, Reject, read_snippets, with_values
 from biorag.corpus.sources import Source
 from biorag.references.reference import Reference, reference_of, unmarked
 from biorag.types import Snippet
@@ -34,31 +34,42 @@ def joined(source: Source, title: str, facts: Mapping[str, Any]) -> tuple[str, d
     return records[0].title if records else title or source.stem, fields, bool(records)
 
 
-def _records_in(file: Path) -> list[Snippet]:
+def faults_beside(source: Source) -> list[str]:
+    """Return where references beside a file cannot be read, and why."""
+    return _records(_beside(source))[1]
+
+
+def _records_in(file: Path, on_reject: OnReject = lambda reject: None) -> list[Snippet]:
     with Budget(file.name):  # its time is not the paper's
-        return list(read_snippets(Source(file.name, file), lambda reject: None))
+        return list(read_snippets(Source(str(file), file), on_reject))
 
 
 def _record_of(source: Source, title: str, facts: Mapping[str, Any]) -> Snippet | None:
     """Return the record of a paper among those of files beside it: by DOI, PMID or title, or a file of its own name."""
-    beside = [path for path in source.beside if os.path.isfile(path)]  # noqa: PTH113 - not links to nothing
-    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside))
+    records, _ = _records(beside := _beside(source))
     for key in record_keys(title, facts, facts.get("pmid")):
         if key in records:
             return records[key]
-    alone = next((_records_in(path) for path in beside if path.stem == source.stem), [])
+    alone = next((_records_in(path) for path, _, _ in beside if path.stem == source.stem), [])
     return alone[0] if len(alone) == 1 else None
 
 
+def _beside(source: Source) -> tuple[tuple[Path, int, int], ...]:
+    """Return the files of references beside a file with their times and sizes."""
+    beside = [path for path in source.beside if os.path.isfile(path)]  # noqa: PTH113 - not links to nothing
+    return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside)
+
+
 @lru_cache(KEPT)
-def _records(files: tuple[tuple[Path, int, int], ...]) -> dict[str, Snippet]:
-    """Return the records of files, of which the times and sizes tell whether they are as they were, by their keys."""
+def _records(files: tuple[tuple[Path, int, int], ...]) -> tuple[dict[str, Snippet], list[str]]:
+    """Return the records of files as they are at these times, by their keys, and the faults of what is no record."""
     records: dict[str, Snippet] = {}
+    faults: list[Reject] = []
     for path, _, _ in files:
-        for snippet in _records_in(path):
+        for snippet in _records_in(path, faults.append):
             for key in record_keys(snippet.title, snippet.metadata, snippet.pmid):
                 records.setdefault(key, snippet)
-    return records
+    return records, [f"{fault.file}, {fault.unit} {fault.line}: {fault.reason}" for fault in faults]
 
 
 def record_keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[str]:

@@ -258,7 +258,7 @@ def _pages(texts: Texts) -> str:
 
 def _pmid(texts: Texts) -> str:
     """Return the PMID where a record says that it is one: a field of its own, an address, a note, or a database."""
-    stated = [text for text in _all(texts, "pmid") if text.isdecimal() and text.isascii()]
+    stated = [text for text in _all(texts, "pmid") if re.fullmatch("[0-9]{1,9}", text)]
     stated += [text for text in _all(texts, "embase_pmid") if re.fullmatch("[0-9]{6,9}", text)]
     database = "; ".join(_all(texts, "database"))
     is_pubmed = _PUBMED.search(database) and "embase" not in database.lower()

@@ -100,6 +100,8 @@ class Source:
     beside: tuple[Path, ...] = field(default=(), compare=False)
     # The record of its paper that was fetched
     record: Path | None = field(default=None, compare=False)
+    # The references of the library that it is attached to
+    library: Path | None = field(default=None, compare=False)
     _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -180,7 +182,10 @@ def find_files(
         elif kind := library_of(name):
             library = kind.load()(name, (home or spool.parent) / "zotero")
             sources.append(Source(name, library.references, columns=columns))
-            sources.extend(Source(str(paper), paper, beside=(record,)) for paper, record in library.attachments)
+            sources.extend(
+                Source(str(paper), paper, beside=(record,), library=library.references)
+                for paper, record in library.attachments
+            )
             folders.extend([library.storage] if library.storage else [])
             unread.extend(library.missing)
         elif path.is_file():
@@ -277,12 +282,13 @@ def _own_references(path: Path) -> tuple[Path, ...]:
 
 
 def _joins(path: Path) -> bool:
-    """Return whether a file is one of references, whose records are of papers beside it."""
-    if not path.name.lower().endswith(_JOINING):
-        return False
+    """Return whether a file is one of references, whose records are of papers beside it, or may be a damaged one."""
+    named = _named(path)
+    if all(kind.joins == named[0].joins for kind in named):
+        return bool(named) and named[0].joins
     with suppress(BadInputError):
-        return reader_of(Source(path.name, path)).joins
-    return False
+        return all(kind.joins for kind in _begun(_beginning_of(Source(path.name, path)))[0] if kind in named)
+    return True
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -357,22 +363,30 @@ def reader_of(source: Source) -> ReaderKind:
     by_content = source.path.name.lower().endswith(TEXTS)
     if len(named) == 1 and not by_content:
         return named[0]
-    with faults_named(source, lambda: 1), opened(source) as stream:
-        content = stream.read1(CHUNK)
-    text = content.decode("utf-16", "replace").encode() if is_utf16(content) else content
-    beginning = text.removeprefix(BOM_UTF8).lstrip()
-    begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
-    root = _root_of(content)
-    first = [kind for kind in begun if not kind.roots or root in kind.roots]
+    content = _beginning_of(source)
+    first, begun, root = _begun(content)
     kinds = first + named if by_content else [kind for kind in first if kind in named] + named or begun
     if kind := next((kind for kind in kinds if root in kind.roots), next(iter(kinds), None)):
         return kind
-    if not beginning:
+    if not content.removeprefix(BOM_UTF8).strip():
         return next(iter(READERS.values()))
     because = next((f" ({why})" for mark, why in FOREIGN.items() if content.startswith(mark)), "")
     plain = {kind.name: [name for name in kind.suffixes if not name.endswith(".gz")] for kind in READERS.values()}
     known = "; ".join(f"{name} ({', '.join(suffixes) or '.txt'})" for name, suffixes in plain.items())
     raise BadInputError(f"{source.name} is of no kind that biorag reads{because}: name files of {known}")
+
+
+def _beginning_of(source: Source) -> bytes:
+    with faults_named(source, lambda: 1), opened(source) as stream:
+        return stream.read1(CHUNK)
+
+
+def _begun(content: bytes) -> tuple[list[ReaderKind], list[ReaderKind], str]:
+    """Return the formats of a file that begins so, those that its root element leaves first, and this element."""
+    text = content.decode("utf-16", "replace").encode() if is_utf16(content) else content
+    beginning, root = text.removeprefix(BOM_UTF8).lstrip(), _root_of(content)
+    begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
+    return [kind for kind in begun if not kind.roots or root in kind.roots], begun, root
 
 
 def check_kinds(sources: Iterable[Source]) -> None:

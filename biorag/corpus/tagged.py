@@ -109,6 +109,7 @@ def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
 def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file with their first lines; lines between them are skipped."""
     begins, ends = re.compile(form.begins.encode()), re.compile(form.ends.encode())
+    tag, is_loose = re.compile(form.tag.encode()), False  # whether there are lines of a record that does not begin
     start = number = size = ended = 0
     lines: list[bytes] = []
 
@@ -119,10 +120,17 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
 
     for line_number, line in _lines(source):
         if begins.match(line) and not (form.spaced and lines and lines[-1].strip()):
-            if lines:
-                yield record()
-            start, size, number = line_number, 0, number + 1
+            yield from [record()] if lines else []
+            start, size, number, is_loose = line_number, 0, number + 1, False
         elif not lines:
+            is_end = ends.match(line) is not None
+            if is_loose and is_end:
+                number += 1
+                yield (
+                    line_number,
+                    Record(source.label, b"", "", fault=f"a record without its first line, {form.first!r}"),
+                )
+            is_loose = not is_end and (is_loose or tag.match(line) is not None)
             continue
         lines.append(line)
         size += len(line)

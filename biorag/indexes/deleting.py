@@ -12,7 +12,7 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MissingError, suggestion
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
-from biorag.indexes.records import SourceLedger, read_ledger, read_progress, write_ledger
+from biorag.indexes.records import SourceLedger, read_progress
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, PendingChange, count_snippets
 from biorag.indexes.writing import Incoming, write_index
@@ -115,9 +115,9 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         split=Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE,
         sources=(record,) if documents else (),
         completes=False,
+        after=lambda ledger: ledger.without(frozenset(documents)),
     )
     report = write_index(store, manifest, incoming, _no_encoder, on_progress)
-    write_ledger(store.folder, read_ledger(store.folder).without(frozenset(documents)))
     removed = selection.held - report.snippets
     return DeletionReport(manifest.name, report.deleted, removed, selection.missing, report.snippets, report.seconds)
 

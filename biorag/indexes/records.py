@@ -10,16 +10,18 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal
 
+from biorag.corpus.joining import faults_beside
 from biorag.corpus.sources import STDIN_FILE, FoundFiles, Source, reader_of
 from biorag.errors import BadInputError, MismatchError
 from biorag.models.finding import hash_of_file
+from biorag.settings.section import ONCE
 from biorag.types import Count, Sha256
 from biorag.utils.files import sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
@@ -97,12 +99,16 @@ def _few(names: Iterable[str]) -> str:
 class HeldFile:
     """A file as it was last taken in; its hash is None where its documents may no longer be all in the index.
 
-    `beside` is the hash of the references beside it, "" where there are none.
+    `beside` is the hash of the references beside it, "" where there are none. `faults` are how many records of it could
+    not be read, and of these references; None where an earlier version did not count. `libraries` are the references of
+    those that it is attached to, where nothing else brought it.
     """
 
     sha256: Sha256 | None
     documents: tuple[str, ...]
     beside: Sha256 | Literal[""] = ""
+    faults: tuple[Count, Count] | None = None
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +118,25 @@ class SourceLedger:
     files: Mapping[str, HeldFile]
     reading: int = READING
 
-    def is_unchanged(self, source: Source, sha256: str) -> bool:
-        """Return whether a file is as it was when its documents went in, under the label that it has now."""
+    def is_unchanged(self, source: Source, sha256: str, untold: bool = False) -> bool:
+        """Return whether a file is as it was when its documents went in, under the label that it has now.
+
+        If references beside it cannot be read, or fewer of them than then, what they said stays; `untold`: only then.
+        """
         held = self.files.get(key_of(source))
-        is_same = held is not None and held.sha256 == sha256 and beside_hash(source) in (held.beside, None)
-        labels = _labels(held.documents) if held else set()
-        is_named = source.label in labels or labels.isdisjoint(_names(source))
-        return is_same and self.reading == READING and is_named
+        if held is None or held.sha256 != sha256 or self.reading != READING:
+            return False
+        labels = _labels(held.documents)
+        if source.label not in labels and not labels.isdisjoint(_names(source)):
+            return False
+        if held.beside == (beside := beside_hash(source)):
+            return not untold
+        faults = faults_beside(source)
+        is_lost = beside is None or (held.faults is not None and len(faults) > held.faults[1])
+        if is_lost and faults:
+            keeps = "papers keep what the index has of them, since a record beside them cannot be read"
+            logger.warning("%s: %s", keeps, faults[-1], extra=ONCE)
+        return is_lost
 
     def told_apart(self, found: FoundFiles) -> list[Source]:
         """Return the files with labels, with which ids begin, that no file elsewhere has: a file is its path.
@@ -147,9 +165,22 @@ class SourceLedger:
         return sources
 
     def left_out(self, found: FoundFiles) -> list[str]:
-        """Return the files that are no longer in folders which are named again, and can be read."""
-        present, unread = set(map(key_of, found.sources)), set(self.inside(found.unread))
-        return [key for key in self.inside(found.folders) if key not in present and key not in unread]
+        """Return the files that are no longer in folders or libraries which are named again, and can be read."""
+        present = set(map(key_of, found.sources))
+        attached = (key for key, held in self.files.items() if held.libraries and present.issuperset(held.libraries))
+        there = present | set(self.inside(found.unread))
+        return [key for key in dict.fromkeys([*self.inside(found.folders), *attached]) if key not in there]
+
+    def _libraries(self, found: FoundFiles) -> dict[str, set[str]]:
+        """Return the libraries that files are attached to which nothing else brought, once those found are read."""
+        present, missing = set(map(key_of, found.sources)), set(self.inside(found.unread))
+        others = {key for key, held in self.files.items() if not held.libraries}
+        others |= {key_of(source) for source in found.sources if not source.library}
+        held_by = {key: {*held.libraries} - (set() if key in missing else present) for key, held in self.files.items()}
+        libraries = defaultdict[str, set[str]](set, held_by)
+        for source in found.sources:
+            libraries[key_of(source)].update([os.path.realpath(source.library)] if source.library else [])
+        return {key: names for key, names in libraries.items() if key not in others}
 
     def inside(self, places: Iterable[Path]) -> list[str]:
         """Return the files of these names, or in these folders."""
@@ -167,21 +198,16 @@ class SourceLedger:
         """Return the documents of these files, each with a file that held it."""
         return {document: key for key in keys if key in self.files for document in self.files[key].documents}
 
-    def taken(
-        self, read: Mapping[Source, tuple[Sha256 | None, Sequence[str]]], left_out: Iterable[str]
-    ) -> SourceLedger:
-        """Return the ledger after a run that read these files, each with its hash and documents."""
-        is_read_alike = self.reading == READING
+    def taken(self, read: dict[str, HeldFile], left_out: Iterable[str], found: FoundFiles) -> SourceLedger:
+        """Return the ledger after a run that found files and read some of them."""
+        is_read_alike, libraries, gone = self.reading == READING, self._libraries(found), set(left_out)
         files = {
             key: held if is_read_alike else replace(held, sha256=None)
             for key, held in self.files.items()
-            if key not in set(left_out)
-        }
-        files |= {
-            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)), beside_hash(source) or "")
-            for source, (sha256, documents) in read.items()
-        }
-        return SourceLedger(files)
+            if key not in gone
+        } | read
+        of_libraries = {key: tuple(sorted(libraries.get(key, ()))) for key in files}
+        return SourceLedger({key: replace(held, libraries=of_libraries[key]) for key, held in files.items()})
 
     def without(self, documents: AbstractSet[str]) -> SourceLedger:
         """Return the ledger after these documents were removed by hand: their files are read again."""

@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.joining import faults_beside
 from biorag.corpus.readers import Reject, read_changes
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.records import SourceLedger, is_held, key_of
+from biorag.indexes.records import HeldFile, SourceLedger, beside_hash, is_held, key_of
 from biorag.indexes.updating import PendingChange, revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
 from biorag.utils.progress import reported
@@ -243,9 +244,10 @@ class FileSync:
     """What an index loses as files and folders are read again.
 
     `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
-    no longer there; `kept` those that cannot be read now; `emptied` are folders that held some and hold no file. `read`
-    takes the ids of the documents of the files that are read; those of `twins` have the content of a file whose
-    documents are these, which was renamed, moved or copied. `is_shared`: a file that was not read again shares
+    no longer there; `kept` those that cannot be read now, or fewer records of them than before; `held` these and others
+    whose documents stay; `emptied` are folders that held some and hold no file. `read` takes the ids of the documents
+    of the files that are read, as `records` has them; those of `twins` have the content of a file whose documents are
+    these, which was renamed, moved or copied. `is_shared`: a file that was not read again shares
     documents with others, and which one counts depends on their order.
     """
 
@@ -253,8 +255,10 @@ class FileSync:
     gone: Mapping[str, str]
     left_out: Sequence[str]
     kept: Sequence[str]
+    held: AbstractSet[str]
     emptied: Sequence[str]
-    hashes: Mapping[Source, str]
+    files: FoundFiles
+    records: Mapping[Source, SourceRecord]
     read: Mapping[Source, list[str]]
     twins: Mapping[Source, Sequence[str]]
     is_shared: bool
@@ -263,27 +267,31 @@ class FileSync:
     @classmethod
     def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
         """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
-        hashes = {record.name: record.sha256 for record in survey.sources}
-        new = [source for source in files.sources if source.name in hashes and is_held(source)]
-        contents = {source: hashes[source.name] for source in new}
-        missing = [*ledger.left_out(files), *ledger.moved(files, contents.values())]
-        unread = {*map(key_of, survey.unread), *ledger.inside(files.unread)}
+        by_name = {record.name: record for record in survey.sources}
+        new = {source: by_name[source.name] for source in files.sources if source.name in by_name and is_held(source)}
+        moved = ledger.moved(files, [record.sha256 for record in new.values()])
+        missing = [*ledger.left_out(files), *moved]
+        before_faults = {source: ledger.files[key].faults for source in new if (key := key_of(source)) in ledger.files}
+        damaged = (source for source, faults in before_faults.items() if faults and new[source].rejected > faults[0])
+        unread = {*map(key_of, (*survey.unread, *damaged)), *ledger.inside(files.unread)}
         left_out = [] if keep_missing else list(dict.fromkeys(missing))
         changed = {*map(key_of, new), *left_out}
         before = ledger.documents_of(changed)
         others = ledger.documents_of((ledger.files.keys() - changed) | unread)
         skipped = ledger.documents_of(map(key_of, survey.skipped))
         present = survey.read(before) | others.keys()
-        gone = {} if keep_missing else {document: file for document, file in before.items() if document not in present}
+        lost = {document: file for document, file in before.items() if document not in present}
+        gone = {} if keep_missing else lost
         is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
         known = {held.sha256: held.documents for held in ledger.files.values() if held.sha256}
-        twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
+        twins = {source: known[record.sha256] for source, record in new.items() if record.sha256 in known}
         kept = sorted(
-            key for key in unread & ledger.files.keys() if survey.read(held := ledger.files[key].documents) < {*held}
+            key for key in unread & ledger.files.keys() if survey.read(ids := ledger.files[key].documents) < {*ids}
         )
-        emptied = _emptied(set(gone.values()) - set(ledger.moved(files, contents.values())), files)
+        held = {*kept, *(lost.values() if keep_missing else ())}
+        emptied = _emptied(set(gone.values()) - set(moved), files)
         read: dict[Source, list[str]] = {source: [] for source in new}
-        return cls(ledger, gone, left_out, kept, emptied, contents, read, twins, is_shared)
+        return cls(ledger, gone, left_out, kept, held, emptied, files, new, read, twins, is_shared)
 
     def note(self, source: Source, change: Change) -> str:
         """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
@@ -299,7 +307,7 @@ class FileSync:
     @property
     def moved(self) -> list[str]:
         """The files that were renamed or moved."""
-        contents = set(self.hashes.values())
+        contents = {record.sha256 for record in self.records.values()}
         return [key for key in self.left_out if self.ledger.files[key].sha256 in contents]
 
     @property
@@ -320,11 +328,16 @@ class FileSync:
 
     def after(self) -> SourceLedger:
         """Return the ledger once all was read and written."""
-        read: dict[Source, tuple[str | None, Sequence[str]]] = {}
+        read: dict[str, HeldFile] = {}
         for source, documents in self.read.items():
-            kept = self.ledger.files[key].documents if (key := key_of(source)) in self.kept else ()
-            read[source] = (None if kept else self.hashes[source], [*kept, *documents])
-        return self.ledger.taken(read, self.left_out)
+            key, record = key_of(source), self.records[source]
+            before = self.ledger.files[key].documents if key in self.held else ()
+            faults = (
+                self.ledger.files[key].faults if key in self.kept else (record.rejected, len(faults_beside(source)))
+            )
+            ids, beside = tuple(dict.fromkeys([*before, *documents])), beside_hash(source) or ""
+            read[key] = HeldFile(None if before else record.sha256, ids, beside, faults)
+        return self.ledger.taken(read, self.left_out, self.files)
 
 
 def _emptied(gone: AbstractSet[str], files: FoundFiles) -> list[str]:

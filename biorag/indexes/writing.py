@@ -15,13 +15,15 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, Source, by_kind
-from biorag.errors import MismatchError
+from biorag.errors import MismatchError, ServiceError
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
 from biorag.indexes.published import PublishedVectors
 from biorag.indexes.records import (
     IndexingProgress,
+    SourceLedger,
     clear_progress,
+    read_ledger,
     read_progress,
     torn_note,
     write_ledger,
@@ -74,7 +76,8 @@ class Incoming:
 
     `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
     snippets of files that the index has taken in before. `replaces` tells which records of files are no longer true.
-    An index is complete once a corpus is in it; removing documents by hand `completes` none.
+    An index is complete once a corpus is in it; removing documents by hand `completes` none. `planned` is the ledger
+    that they were found by, `after` makes of it what the index holds then.
     """
 
     winners: Iterable[PendingChange]
@@ -85,6 +88,8 @@ class Incoming:
     known: int = 0
     replaces: Callable[[SourceRecord], bool] = lambda record: False
     completes: bool = True
+    planned: SourceLedger | None = None
+    after: Callable[[SourceLedger], SourceLedger] = lambda ledger: ledger
 
 
 def surveyed_changes(
@@ -104,6 +109,8 @@ def surveyed_changes(
         rejected=survey.rejected,
         duplicates=len(survey.superseded),
         known=survey.known,
+        planned=sync.ledger if sync else None,
+        after=(lambda _: sync.after()) if sync else (lambda ledger: ledger),
     )
 
 
@@ -118,12 +125,15 @@ def write_index(
 
     Every batch is durable when it is counted, so a killed run resumes where its progress record stopped.
 
-    Raises `ServiceError` if another process is using the index, or the store fails.
+    Raises `ServiceError` if another process is using the index, has changed its files since they were surveyed, or the
+    store fails.
     """
     started = time.perf_counter()
     with closing(store.open(manifest, writable=True)) as index:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest, before = _still_fits(store.manifest(), manifest), read_progress(store.folder)
+        if (ledger := read_ledger(store.folder)) != incoming.planned and incoming.planned is not None:
+            raise ServiceError(f"another run has changed index {manifest.name!r} meanwhile: run the same command again")
         record = _begin(store, manifest, incoming, before)
         updater = Updater(index, load_encoder, incoming.split, before, record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
@@ -138,6 +148,7 @@ def write_index(
         is_whole = manifest.complete or incoming.completes or only_torn
         finished = replace(finished, complete=is_whole and not updater.torn, checksums=index.seal())
         store.save(finished, incoming.sources, [source for source in manifest.sources if incoming.replaces(source)])
+        write_ledger(store.folder, incoming.after(ledger))
         if not (updater.again or updater.torn):
             clear_progress(store.folder)
     if updater.torn:
@@ -285,7 +296,6 @@ class SurveyedCorpus:
         with progress("Indexing", self.survey.changes + len(self.sync.gone)) as advance:
             incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
-        write_ledger(self.store.folder, self.sync.after())
         rejected = {source for source in self.survey.unread if not self.sync.read.get(source)}
         taken = by_kind(source for source in self.files.sources if source not in rejected)
         files = {"taken": taken, "left": self.files.left} | ({"rejected": by_kind(rejected)} if rejected else {})

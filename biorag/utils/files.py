@@ -6,14 +6,13 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,31 +39,14 @@ def json_text(values: Any, indent: int | None = None) -> str:
     try:
         text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
     except ValueError:
-        text = json.dumps(_finite(values), ensure_ascii=False, allow_nan=False, indent=indent)
-    return text if is_whole(text) else json_text(_escaped(values), indent)
+        finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
+        text = json.dumps(finite, ensure_ascii=False, indent=indent)
+    return text if is_whole(text) else escaped(text, backslash=r"\\")
 
 
 def json_line(values: Any) -> bytes:
     """Return values as a line of JSON Lines; see `json_text`."""
     return json_text(values).encode() + b"\n"
-
-
-def _finite(values: Any) -> Any:
-    """Return values with null for every number that JSON does not have."""
-    if isinstance(values, float):
-        return values if math.isfinite(values) else None
-    return _each(_finite, values)
-
-
-def _escaped(values: Any) -> Any:
-    """Return values with every text as UTF-8 can write it."""
-    return escaped(values) if isinstance(values, str) else _each(_escaped, values)
-
-
-def _each(change: Callable[[Any], Any], values: Any) -> Any:
-    if isinstance(values, Mapping):
-        return {change(key): change(value) for key, value in values.items()}
-    return [change(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -46,13 +46,13 @@ def has_control(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def escaped(text: str) -> str:
+def escaped(text: str, backslash: str = "\\") -> str:
     r"""Return the text as UTF-8 can write it: a byte of a name that is not UTF-8 as `\xff`, other halves as `?`."""
-    return whole(_with_bytes(text))
+    return whole(_with_bytes(text, backslash))
 
 
-def _with_bytes(text: str) -> str:
-    return _BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
+def _with_bytes(text: str, backslash: str = "\\") -> str:
+    return _BYTE.sub(lambda match: f"{backslash}x{ord(match[0]) - 0xDC00:02x}", text)
 
 
 def showable(text: str) -> str:

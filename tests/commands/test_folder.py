@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from biorag.engine import open_stored
+from biorag.errors import ServiceError
 from biorag.indexes.records import HOLDINGS
-from biorag.indexing import SnippetEncoders
+from biorag.indexing import SnippetEncoders, index_corpus
 from biorag.models import finding
 from biorag.settings.settings import Settings
 from biorag.utils.files import sha256_of
@@ -178,6 +180,21 @@ def test_much_goes_only_after_a_question_and_may_be_kept(run, papers, tiny_encod
     done(run("index", papers, "--name", "kept", "--keep-missing", "--json"))
     assert held(tmp_path / "home", "kept") == before
     assert done(run("index", papers, "--name", "kept", "--yes", "--json"))["deleted"] == 4
+
+
+def test_what_was_kept_of_a_changed_file_goes_with_the_next_run(run, papers, snippets, tiny_encoder, tmp_path):
+    common = ["--encoder", tiny_encoder, "--yes", "--json"]
+    done(run("index", papers, "--name", "kept", *common))
+    before = held(tmp_path / "home", "kept")
+    write_medrag(papers / "notes.jsonl", snippets[2:6])
+    (papers / "words.md").write_text("# Fever\n\nAspirin lowers fever.\n", encoding="utf-8")
+    for _ in range(2):
+        done(run("index", papers, "--name", "kept", "--keep-missing", *common))
+        kept = held(tmp_path / "home", "kept")
+        assert kept.keys() == before.keys() | {snippet.id for snippet in snippets[4:6]}
+    assert done(run("index", papers, "--name", "kept", *common))["deleted"] == 2
+    done(run("index", papers, "--name", "new", *common))
+    assert held(tmp_path / "home", "kept") == held(tmp_path / "home", "new")
 
 
 def test_bad_files_of_a_folder_are_listed_and_the_others_indexed(run, papers, tiny_encoder):
@@ -376,6 +393,74 @@ def test_references_that_may_not_be_read_stop_no_folder(run, followed, tmp_path,
     monkeypatch.setattr(io, "open", refusing)
     stderr = check_kept(run, tmp_path / "home", followed, [followed[0] / name for name in REFERENCES])
     assert "paper.bib, line 1: cannot be read: Permission denied" in stderr
+
+
+def facts(home: Path, id: str) -> list[str]:
+    with open_stored(Settings.of(home=home, name="kept")) as (_, index):
+        return [snippet.metadata.get("authors") for snippet in index.fetch([id]).values()]
+
+
+ENDNOTE = """<xml><records><record><ref-type name='Journal Article'/><contributors><authors><author>Doe, Jane</author>
+</authors></contributors><titles><title>Colchicine in acute gout</title></titles></record></records></xml>"""
+CUT = "@article{k, title={Colchicine in acute gout\n@article{m, title={Zinc}, author={Roe, Ann}}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "damaged"),
+    [("paper.bib", REFERENCES["paper.bib"], CUT), ("paper.xml", ENDNOTE, "abc \0\1")],
+    ids=["BibTeX", "EndNote"],
+)
+def test_a_paper_beside_damaged_references_keeps_their_facts(run, tiny_encoder, tmp_path, name, whole, damaged):
+    folder = tmp_path / "papers"
+    note(folder / "note.txt", "Rabies is fatal.")
+    (folder / "page.html").write_text(PAPER, encoding="utf-8")
+    (folder / name).write_text(whole, encoding="utf-8")
+    done(run("index", folder, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    ids = held(tmp_path / "home", "kept")
+    (page,) = (id for id in ids if id.startswith("page.html"))
+    assert facts(tmp_path / "home", page) == [["Doe, Jane"]]
+    (folder / name).write_text(damaged, encoding="utf-8")
+    result = run("index", folder, "--name", "kept", "--yes", "--json")
+    assert (result.exit_code, held(tmp_path / "home", "kept").items() >= ids.items()) == (3, True), result.stderr
+    assert facts(tmp_path / "home", page) == [["Doe, Jane"]]
+    assert "papers keep what the index has of them, since a record beside them cannot be read: " in result.stderr
+    (folder / name).write_text(whole.replace("Doe, Jane", "Roe, Ann"), encoding="utf-8")
+    done(run("index", folder, "--name", "kept", "--yes", "--json"))
+    assert facts(tmp_path / "home", page) == [["Roe, Ann"]]
+
+
+def test_a_record_that_is_damaged_is_kept_and_one_that_was_never_read_holds_nothing_up(run, tiny_encoder, tmp_path):
+    record = "TY  - JOUR\nTI  - Number {} of the trials\nER  - \n"
+    export, skipping = tmp_path / "refs.ris", ("--name", "kept", "--on-bad-line", "skip", "--yes", "--json")
+    empty, records = "TY  - JOUR\nER  - \n", [record.format(number) for number in range(6)]
+    export.write_text("".join([*records, empty]))
+    done(run("index", export, "--encoder", tiny_encoder, *skipping))
+    export.write_text("".join([*records[:2], records[2].replace("TY  - JOUR", "XX"), *records[3:], empty]))
+    outcome = run("index", export, *skipping)
+    report = json.loads(outcome.stdout)
+    assert (outcome.exit_code, report["rejected"], report["snippets"], report["deleted"]) == (3, 2, 6, 0)
+    export.write_text("".join([*records[:5], empty]))
+    assert done(run("index", export, *skipping))["deleted"] == 1
+
+
+def test_another_run_that_ends_meanwhile_loses_nothing(run, papers, tiny_encoder, tmp_path):
+    """Its files are known to the index, and the later run is refused until it has seen them."""
+    other = note(tmp_path / "other" / "one.md", "Gout is painful.")
+    done(run("index", papers, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    (papers / "words.md").write_text("# Fever\n\nAspirin lowers fever.\n", encoding="utf-8")
+    settings = Settings.of(home=tmp_path / "home", name="kept")
+
+    @contextmanager
+    def meanwhile():
+        index_corpus(settings, [str(other.parent)])
+        yield
+
+    with pytest.raises(ServiceError, match="another run has changed index 'kept' meanwhile: run the same command"):
+        index_corpus(settings, [str(papers)], alone=meanwhile)
+    assert done(run("index", papers, "--name", "kept", "--json"))["updated"] == 1
+    other.unlink()
+    note(other.parent / "two.md", "Rabies is fatal.")
+    assert done(run("index", other.parent, "--name", "kept", "--json"))["deleted"] == 1
 
 
 def test_a_followed_folder_that_may_not_be_entered_stops_no_other(run, followed, tmp_path, monkeypatch):

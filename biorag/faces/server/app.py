@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,8 +39,11 @@ STATIC_FILES = Path(__file__).parent / "static"
 SWEEP_SECONDS = 30  # between two looks at which indexes nobody asks any more
 
 
-def create_app(session: Session, options: ServeOptions) -> ASGIApp:
-    """Return the application over an open index; with `/mcp`, if the extra `mcp` is installed."""
+def create_app(session: Session, options: ServeOptions, ready: Callable[[], None] = lambda: None) -> ASGIApp:
+    """Return the application over an open index; with `/mcp`, if the extra `mcp` is installed.
+
+    `ready` is called once requests can be answered.
+    """
     # Questions may wait minutes for a generator; what needs none (claims, searches, pages) does not wait behind them.
     answering, judging, searching = (WorkQueue(options.threads, options.queue) for _ in range(3))
     doorkeeper = Doorkeeper(options.token)
@@ -54,6 +57,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
             if tools is not None:
                 await running.enter_async_context(tools.session_manager.run())
             running.callback(asyncio.create_task(_sweep(pool)).cancel)
+            ready()
             yield
         uploads.close()
         pool.close_idle(0)

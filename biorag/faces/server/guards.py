@@ -11,11 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from biorag.errors import BioragError, ServiceError
@@ -69,11 +70,8 @@ class Doorkeeper:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.knows(token.strip()):
             return True
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return morsel is not None and hmac.compare_digest(morsel.value.encode(), self.cookie.encode())
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        return hmac.compare_digest(cookie.encode(), self.cookie.encode())
 
 
 class RateLimiter:
@@ -99,7 +97,7 @@ class RateLimiter:
 
 
 class Guard:
-    """Refuses requests, reads the whole bodies of the others, and adds the security headers."""
+    """Refuses requests, bounds the bodies of the others, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
         self._app, self._options, self._doorkeeper = app, options, doorkeeper
@@ -116,13 +114,7 @@ class Guard:
         reply = _Reply(send, self._options.write_seconds, cached=scope["path"].startswith(STATIC))
         try:
             self._check(scope, Headers(scope=scope))
-            if self._options.uploads and scope["method"] == "POST" and scope["path"] in TAKE_FILES:
-                reply.closes = True  # what is left of a refused body is no next request
-                limits = self._options.upload_bytes, self._options.upload_seconds
-                await self._app(scope, _limited(scope, receive, *limits), reply)
-            else:
-                body = await _whole_body(scope, receive, self._options)
-                await self._app(scope, _replayed(body, receive), reply)
+            await self._app(scope, self._limited(scope, receive, reply), reply)
         except TimeoutError:  # the client does not take its response, so it gets no other
             return
         except asyncio.CancelledError:  # the server ends, and this is not answered yet
@@ -132,9 +124,8 @@ class Guard:
             raise
         except BioragError as error:
             if not reply.begun:
-                response = error_response(scope["path"], error)
-                response.headers["Connection"] = "close"
-                await response(scope, receive, reply)
+                reply.closes = True
+                await error_response(scope["path"], error)(scope, receive, reply)
         except Exception:
             logger.exception("a request for %s failed", scope["path"])
             if not reply.begun:
@@ -158,6 +149,40 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and not is_page(path) and kind != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send JSON, with 'Content-Type: {JSON}'")
+
+    def _limited(self, scope: Scope, receive: Receive, reply: _Reply) -> Receive:
+        """Return a `receive` that yields a body of bounded size, which arrives in time; the app answers its errors.
+
+        Raises `RefusedError` at once where a larger body is announced.
+        """
+        options, most, seconds = self._options, self._options.body, self._options.body_seconds
+        if options.uploads and scope["method"] == "POST" and scope["path"] in TAKE_FILES:
+            most, seconds = options.upload_bytes, options.upload_seconds
+        too_long = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {most:,} bytes"
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
+            raise RefusedError(*too_long)
+        left, is_whole, end = most, False, anyio.current_time() + seconds
+
+        async def limited() -> Message:
+            nonlocal left, is_whole
+            if is_whole:
+                return await receive()
+            reply.closes = True  # what is left of a refused body is no next request
+            with anyio.move_on_after(end - anyio.current_time()) as clock:
+                message = await receive()
+            if clock.cancelled_caught:
+                raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
+            if message["type"] == "http.disconnect":
+                raise HTTPException(HTTPStatus.BAD_REQUEST, "the request ended early")
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(*too_long)
+            is_whole = not message.get("more_body", False)
+            reply.closes = not is_whole
+            return message
+
+        return limited
 
 
 class _Reply:
@@ -210,58 +235,3 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
 def is_own(headers: Headers) -> bool:
     """Return whether a person, or a page of this origin, asks: another port of the host is the same site, not ours."""
     return headers.get("sec-fetch-site", "none").lower() in ("same-origin", "none")
-
-
-async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
-    """Return the whole body of a request."""
-    part = _limited(scope, receive, options.body, options.body_seconds)
-    body = bytearray()
-    while True:
-        message = await part()
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return bytes(body)
-
-
-def _limited(scope: Scope, receive: Receive, most: int, seconds: float) -> Receive:
-    """Return a `receive` that yields a body of at most so many bytes, which arrives in time.
-
-    Raises `RefusedError` at once where a larger one is announced.
-    """
-    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {most:,} bytes")
-    announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
-        raise too_long
-    size, is_whole, end = 0, False, anyio.current_time() + seconds
-
-    async def limited() -> Message:
-        nonlocal size, is_whole
-        if is_whole:
-            return await receive()
-        with anyio.move_on_after(end - anyio.current_time()) as clock:
-            message = await receive()
-        if clock.cancelled_caught:
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
-        if message["type"] == "http.disconnect":
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
-        size += len(message.get("body", b""))
-        if size > most:
-            raise too_long
-        is_whole = not message.get("more_body", False)
-        return message
-
-    return limited
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields a body already read, then the client's further messages."""
-    is_sent = False
-
-    async def replay() -> Message:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay

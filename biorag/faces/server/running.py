@@ -78,19 +78,6 @@ class PatientConnection(H11Protocol):
             self._deadline = None
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals alone, and calls `ready` once it listens."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        await super().startup(sockets)
-        self._ready()
-
-
 def serve(session: Session, options: ServeOptions, listener: socket.socket, ready: Callable[[str], None]) -> None:
     """Answer requests until Ctrl-C or SIGTERM, which has its usual effect once connections are closed.
 
@@ -99,7 +86,7 @@ def serve(session: Session, options: ServeOptions, listener: socket.socket, read
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a client has left in mid-answer is no fault
     settings = {"header_seconds": options.header_seconds, "most": options.connections}
     config = uvicorn.Config(
-        create_app(session, options),
+        create_app(session, options, lambda: ready(address(options, listener.getsockname()[1]))),
         http=type("BoundedConnection", (PatientConnection,), settings),
         ws="none",
         lifespan="on",
@@ -111,7 +98,7 @@ def serve(session: Session, options: ServeOptions, listener: socket.socket, read
         timeout_keep_alive=5,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    _Server(config, lambda: ready(address(options, listener.getsockname()[1]))).run([listener])
+    uvicorn.Server(config).run([listener])
 
 
 def address(options: ServeOptions, port: int) -> str:

@@ -13,16 +13,18 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from biorag.corpus.budget import LIMITS, draw
+from biorag.corpus.fields import WEB_PAGE
 from biorag.corpus.joining import joined
+from biorag.corpus.publications import described
 from biorag.corpus.readers import text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened
 from biorag.errors import BadInputError
-from biorag.papers.files.facts import inverted, own_authors, printable, without_citation, year_in
+from biorag.papers.files.facts import own_authors, printable, without_citation
 from biorag.papers.files.texts import PaperPart, passages_of, reader
+from biorag.references.authors import inverted
 
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
-_DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _LEVEL = re.compile(r"heading\s*([1-6])")
 _ATTRIBUTE = re.compile(
     rb"[\s/]*+[^\s/>][^\s/>=]{0,200}+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]{0,200}+))?+"
@@ -176,8 +178,11 @@ def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
         name = (meta.get("name") or meta.get("property") or "").lower().replace("dcterms.", "dc.")
         if content := " ".join((meta.get("content") or "").split()):
             fields.setdefault(name, []).append(content)
-    titles = [*fields.get("citation_title", []), *fields.get("dc.title", []), page.findtext(".//title") or ""]
-    yield from _passages(source, html_lines(page), " ".join(titles[0].split()), _cited(fields))
+    texts = {name: next(filter(None, map(fields.get, keys.split())), []) for name, keys in WEB_PAGE.items()}
+    facts = described(texts)
+    facts["authors"] = inverted(facts.get("authors", [])) or own_authors("; ".join(fields.get("author", [])))
+    title = next(iter(texts["title"]), page.findtext(".//title") or "")
+    yield from _passages(source, html_lines(page), " ".join(title.split()), facts)
 
 
 def web_page(source: Source) -> Any:
@@ -211,29 +216,6 @@ def _page(source: Source, content: bytes) -> Any:
     return page
 
 
-def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the facts of a page's fields: those that Google Scholar asks for, PRISM's, Dublin Core's, plain ones."""
-
-    def first(*names: str) -> str:
-        return next((fields[name][0] for name in names if fields.get(name)), "")
-
-    authors = fields.get("citation_author") or fields.get("citation_authors") or fields.get("dc.creator") or []
-    names = [name.strip() for author in authors for name in author.split(";")]
-    published = first("citation_publication_date", "citation_date", "citation_year", "prism.publicationdate")
-    dois = " ".join([first("citation_doi", "prism.doi"), *fields.get("dc.identifier", [])])
-    return {
-        "authors": inverted(names) or own_authors("; ".join(fields.get("author", []))),
-        "journal": first("citation_journal_title", "prism.publicationname", "dc.ispartof", "dc.relation.ispartof"),
-        "journal_abbreviation": first("citation_journal_abbrev"),
-        "year": year_in(published or first("citation_online_date", "dc.date", "dc.date.issued", "dc.issued")),
-        "volume": first("citation_volume", "prism.volume"),
-        "issue": first("citation_issue", "prism.number"),
-        "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),
-        "doi": match[0].rstrip(".,;") if (match := _DOI.search(dois)) else "",
-        "pmid": match[0] if (match := re.fullmatch("[0-9]{1,9}", first("citation_pmid"))) else "",
-    }
-
-
 def html_lines(page: Any) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a page with their lines, as Markdown; a block within another stands by itself."""
     for element in list(page.iter(*_ASIDE)):
@@ -262,11 +244,9 @@ def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
         if _encrypted(archive) & set(chapters):
             raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
         lines = [line for chapter in chapters for line in html_lines(_page(source, archive.read(chapter)))]
-    facts = {
-        "authors": inverted(fields.get("creator", [])),
-        "year": next(filter(None, map(year_in, fields.get("date", ()))), None),
-        "doi": next((match[0] for text in fields.get("identifier", ()) if (match := _DOI.search(text))), ""),
-    }
+    names = {"authors": "creator", "date": "date", "doi": "identifier"}
+    facts = described({name: fields.get(key, []) for name, key in names.items()})
+    facts["authors"] = inverted(facts.get("authors", []))
     title = next(iter(fields.get("title", ())), "")
     yield from _passages(source, lines, title, facts, is_title=bool(title))
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from biorag.corpus.budget import draw
 from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line, is_prose
-from biorag.references.reference import Author
+from biorag.references.authors import GROUP, SUFFIX, cited_authors, inverted, is_name
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
 MASTHEAD_LINES = 4
-JOINING = ("y", "e")  # join the two names of a family
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
 NAME_SIZE = 0.8  # by which letters of what may be a name count as those of a title
@@ -41,7 +40,6 @@ _YEARS = tuple(
     for pattern in (
         rf"(?:©|\(c\)|copyright)\s*(?:the authors?(?:\(s\))?[,.]?\s*)?{_YEAR}",
         rf"\b(?:published(?: online)?|available online|posted):?[^.\n]{{0,24}}?{_YEAR}",
-        rf"\b{_YEAR}\s*;\s*[0-9]+\s*(?:\([^)]+\))?\s*:",
         rf"\baccepted:?[^.\n]{{0,24}}?{_YEAR}",
     )
 )
@@ -54,70 +52,20 @@ _SIGNS = str.maketrans("", "", "®™")
 _BEFORE_JOURNAL = re.compile(
     r"^.*(?:\bet al\b[.,]?\s*|\s/\s|\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$))"
 )
-_MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
+_DATED = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
 _JOURNAL = re.compile(
     r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])",
     re.IGNORECASE,
 )
-# What stands in large letters above a title.
-_MASTHEAD = re.compile(
-    rf"{_JOURNAL.pattern}|contents lists|"
-    r"(?:original|research|review|short|open|case|brief)\b[\w ]*\b"
-    r"(?:article|paper|research|report|communication|access)s?$",
-    re.IGNORECASE,
-)
 _LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
-_AFFILIATED = re.compile(
-    r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
-    r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi\W{0,3}10|©|@|www|"
-    r"https?|journal|volume|copyright)",
-    re.IGNORECASE,
-)
-_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
+_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z.])|(?<=[A-Z]\.)(?=[A-Z][a-z]{2})")  # names without a space
 _HAS_WORD = re.compile(r"[^\W\d_]{2}")  # of a word
-_LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
-_GROUP = re.compile(
-    r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
-    r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
-    re.IGNORECASE,
-)
 _DEGREES = re.compile(r"[,\s]\s*(?:M\.?D|Ph\.?D|[MB]\.?Sc|M\.?P\.?H|FRCP|RN)\b\.?(?=\W|$)")
 _ROLE = re.compile(r"(?:\s+[a-z][a-z-]*)+$")  # as in "Mary Jones associate professor"; a particle is before a name
 _ABBREVIATED = re.compile(r"(?:[A-Z]{1,2}\.?){2,5}")  # a degree among names in capitals
-_SUFFIX = re.compile(r",?\s((?:[JS][Rr])\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
-_PARTICLE = re.compile(
-    r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
-    r"de'|ben|abd|st\.?|ní|ó|mac",
-    re.IGNORECASE,
-)
-# Authors as references have them: family and initials or given names, in either order; or a group.
-_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹА-ЯЁІЇЄ"
-_LETTER = r"[\w'’′ʼ‐‑-]"
-_PARTICLES = rf"(?:(?i:{_PARTICLE.pattern}|vande[rn]?)\s){{0,3}}"
-_SECOND = rf"(?:\s(?!et\b|and\b|und\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"
-FAMILY = rf"{_PARTICLES}(?:[ODd]['’′ʼ])?[{_UPPER}]{_LETTER}{{1,40}}{_SECOND}{{0,2}}"
-_ENDS_NAME = r"(?=[\s,.;:&(]|\Z)"
-_SUFFIXED = r"(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?"
-_INITIALS = rf"(?:[{_UPPER}]\.[\s‐-]?){{1,4}}|[{_UPPER}](?![a-z])(?:[\s‐-]?[{_UPPER}](?![a-z])){{0,3}}\.?"
-_AUTHOR = re.compile(rf"({FAMILY}),?\s({_INITIALS}){_SUFFIXED}{_ENDS_NAME}(?!\.?\s?{FAMILY}(?:,\s|\sand\s))")
-_FULL_NAME = re.compile(
-    rf"({FAMILY}),\s([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}}){_SUFFIXED}(?=\s*[,.;&]|\sand\b)"
-)
-_GIVEN_FIRST = re.compile(rf"((?:[{_UPPER}][a-z]?\.[\s‐-]?){{1,4}})\s?({FAMILY}){_SUFFIXED}{_ENDS_NAME}")
-_IN_FULL = re.compile(
-    rf"([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}})\s({FAMILY}){_SUFFIXED}(?=\s*[,.;&(]|\sand\b|\set\sal\b)"
-)
-_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]*\s*(?:&|(?:and|und|et(?!\sal\b)|y|e)\b|\.\.\.|…)\s*|[,;]+\s*)")
-_NAME_FORMS = (_AUTHOR, _GIVEN_FIRST, _FULL_NAME, _IN_FULL)
-_ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
-_CITED_GROUP = re.compile(
-    r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
-    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s|\Z)",
-    re.IGNORECASE,
-)
 # A date, an address or a page's number beside a journal's name in a head or a foot.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
 _BESIDE = re.compile(
@@ -194,27 +142,6 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
     return numbered, {}
 
 
-def cited_authors(text: str) -> tuple[list[Author], int]:
-    """Return the authors that a reference begins with, and where they end; none and 0 where it begins otherwise."""
-    authors: list[Author] = []
-    end = position = 0
-    group = _CITED_GROUP.match(text)
-    if group and not any(form.match(text) for form in _NAME_FORMS[:-1]):
-        return [Author(group[1].strip(), group=True)], group.end()
-    while match := next(filter(None, (form.match(text, position) for form in _NAME_FORMS)), None):
-        is_inverted = match.re in (_AUTHOR, _FULL_NAME)
-        family, given = (match[1], match[2]) if is_inverted else (match[2], match[1])
-        authors.append(Author(family, given.strip(" .-"), match[3] or ""))
-        end = match.end()
-        between = _BETWEEN.match(text, end)
-        if not between:
-            break
-        position = between.end()
-    if authors and (others := _ET_AL.match(text, end)):
-        end = others.end()
-    return authors, end
-
-
 def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
     """Return the journal that a line names and the numbers beside it: those of the most telling form."""
     texts = [" ".join(lines[n : n + CITED_LINES]) if _CITE.match(line) else line for n, line in enumerate(lines)]
@@ -240,7 +167,7 @@ def _journal(text: str, title: str) -> str:
     is_name = (
         re.match(r"(?:[a-z]|npj )?[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
     )
-    is_other = _MONTHS.search(name) or _DOI.search(name) or re.search(r"(?:://|www\.)\S*$", text)
+    is_other = _DATED.search(name)
     return name if is_name and not is_other else ""
 
 
@@ -274,19 +201,14 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], S
     for number in sorted(range(len(runs)), key=lambda n: (-sizes[n], n))[:MOST_RUNS]:
         run, after = runs[number], [line for later in runs[number + 1 :] for line in later]
         first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
-        is_label = _MASTHEAD.match(first) or (run[0].styled != run[-1].styled and not first.endswith(":"))
+        is_label = run[0].styled != run[-1].styled and not first.endswith(":")
         title = _text(run[len(first.split()) <= TITLE_WORDS and bool(is_label) :])
-        is_other = _MASTHEAD.match(title) or (journal and _plain(journal).startswith(_plain(title)))
+        is_other = journal and _plain(journal).startswith(_plain(title))
         if is_other or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
-            continue
-        if any(form.search(title) for form in (_DOI, *PLACES)):
             continue
         below = runs[number + 1] if after else []
         subtitle, following = _text(below), after[len(below) :]
-        is_between = (
-            following and following[0].size < below[0].size < run[0].size and _HAS_WORD.search(following[0].text)
-        )
-        is_subtitle = is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle))
+        is_subtitle = following and following[0].size < below[0].size < run[0].size
         people = len(list(_names(subtitle)))  # one of four words and more is a title
         if is_subtitle and people < 2 and len(subtitle.split()) >= TITLE_WORDS + people and _authors(following, ""):
             return f"{title.rstrip(' :')}: {subtitle}", (), following
@@ -330,7 +252,7 @@ def _year(metadata: Mapping[str, str], lines: Sequence[str]) -> int | None:
     opening, brief = "\n".join(lines), [line for line in lines if not is_prose(line)]
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
-    heads = [_found(_LONE_YEAR, line) for line in (texts[0], *brief) if not _MONTHS.search(line)]
+    heads = [_found(_LONE_YEAR, line) for line in (texts[0], *brief) if not _DATED.search(line)]
     pages = {head for head in filter(None, heads) if len({str(int(head) + n) for n in (-2, -1, 1, 2)} & set(heads)) > 1}
     year = next(years, "") or next((head for head in heads if head and head not in pages), "")
     return int(year) if year else None
@@ -341,7 +263,7 @@ def own_authors(value: str, cited: str = "") -> list[str]:
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", " ".join(value.split())) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
-    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []
+    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(is_name, names)) else []
 
 
 def _agreed(own: list[str], printed: list[str], text: str) -> list[str]:
@@ -361,19 +283,14 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
     text, is_open, last = "", False, None
     for line in lines[:AUTHOR_LINES]:
         added = " ".join((line.level or line.text).split())[:LONGEST_AUTHORS]
-        if not _HAS_WORD.search(added):  # marks of affiliations
-            text += ", " * bool(text)
-            continue
-        is_affiliation = bool(_AFFILIATED.search(added))
         is_other = _AFFILIATION_MARK.match(line.text) or (last and abs(line.size - last.size) > OTHER_SIZE)
-        if is_affiliation or (is_other and (not last or line.height < last.height - 1)):
+        if is_other and (not last or line.height < last.height - 1):
             if names:
                 break
             text = ""
-        if not is_affiliation:
-            text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
-            is_open = bool(_SEPARATED.search(text))  # a line may end within a name, unless each has one
-            names = list(_names(text[:LONGEST_AUTHORS])) or names
+        text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
+        is_open = bool(_SEPARATED.search(text))  # a line may end within a name, unless each has one
+        names = list(_names(text[:LONGEST_AUTHORS])) or names
     if last and len(names) == 1:  # others may stand beside it, each above an affiliation
         row = [line.level or line.text for line in lines[:AUTHOR_LINES] if abs(line.height - last.height) < 1]
         names = list(_names(", ".join(row)[:LONGEST_AUTHORS])) or names
@@ -384,7 +301,7 @@ def _names(text: str) -> Iterator[str]:
     """Yield the names of a line of authors; nothing if a part of it is none."""
     if _LONE_YEAR.search(text):
         return
-    text = _SUFFIX.sub(r" \1", _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text))))
+    text = SUFFIX.sub(r" \1", _MARKS.sub("", _DEGREES.sub("", text)))
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
@@ -394,12 +311,12 @@ def _names(text: str) -> Iterator[str]:
     )
     parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
-    names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
+    names = [name if len(parts) == 1 or GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
     is_capital = text.replace(" and ", "").isupper()
     names = [name for name in names if not (_ABBREVIATED.fullmatch(name) if is_capital else _is_degree(name))]
-    whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]
+    whole = [name for name in names if GROUP.fullmatch(name) or is_name(name)]
     if whole and whole[0] == names[0] and len(whole) >= 0.8 * len(names):
-        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in whole)
+        yield from (group[1] if (group := GROUP.fullmatch(name)) else name for name in whole)
 
 
 def _is_degree(text: str) -> bool:
@@ -408,52 +325,10 @@ def _is_degree(text: str) -> bool:
     return all(sum(map(str.isupper, word)) >= 2 and len(word) <= (5 if word.isupper() else 7) for word in words)
 
 
-def _is_name(text: str) -> bool:
-    """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
-    words = text.replace(",", " ").replace("’", "'").split()
-    capitals = [word for word in words if not (_PARTICLE.fullmatch(word) or word in JOINING)]
-    return (
-        2 <= len(words) <= 7
-        and 1 <= len(capitals) <= 5
-        and all(word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals)
-    )
-
-
 def year_in(text: str) -> int | None:
     """Return the first year from 1900 to 2099 in a text."""
     match = re.search(_YEAR, text)
     return int(match[1]) if match else None
-
-
-def inverted(names: Sequence[str], cited: str = "") -> list[str]:
-    """Return names as "Family, Given", with a suffix as "Family, Given, Jr"; a group's as it is.
-
-    A family name of two words is known by its particle, or if the text in `cited` has it before initials.
-    """
-    inverted = []
-    for name in names:
-        name = " ".join(name.split())
-        suffix = _SUFFIX.search(name)
-        words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
-        if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):
-            inverted.append(name)
-            continue
-        particles = (n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word) or word in JOINING)
-        start = next(particles, len(words) - 1)
-        # "García y Robles", "Jansen van Vuuren": what such a particle joins begins before it.
-        start -= start > 1 and (words[start] in JOINING or words[start - 1] == "Jansen")
-        start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
-        initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
-        family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
-        inverted.append(", ".join([" ".join(family), " ".join(given), *([suffix[1]] if suffix else [])]))
-    return list(dict.fromkeys(inverted))
-
-
-def _is_cited(words: Sequence[str], start: int, text: str) -> bool:
-    """Whether a text names the words from `start` on as a family, before "et al" or the first one's initial."""
-    family = r"\s+".join(map(re.escape, words[start:]))
-    following = rf"(?:{re.escape(words[0][0])}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
-    return bool(re.search(rf"(?:^|[,;:&(]\s?|\band\s+){family},?\s+{following}", text.replace("’", "'"), re.MULTILINE))
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

@@ -79,7 +79,7 @@ _LINE_NUMBER = re.compile(r"\W*([0-9]{1,4})(?:\s+|$)")
 _SPACED = r"a\s*b\s*s\s*t\s*r\s*a\s*c\s*t"
 # What a paper's text begins with.
 OPENING = re.compile(
-    rf"^\W*(?:[0-9IVX]{{1,3}}\W{{1,2}})?(?:(?:{_SPACED}|summary|synopsis)\b(?!\s*[a-z])|"
+    rf"^\W*(?:[0-9IVX]{{1,3}}\W{{1,2}})?(?:(?:{_SPACED}|summary|synopsis)\b(?!\s*(?-i:[a-z]))|"
     r"(?:background|introduction|objectives?|"
     r"purpose|aims?|importance|context|highlights|key points|what is (?:already )?known[\w ]*)\s*"
     r"(?:[:.—]|$|(?=\s[A-Z])))",

@@ -13,9 +13,11 @@ import yaml
 
 from biorag.corpus.blocks import cut
 from biorag.corpus.budget import draw, within
+from biorag.corpus.publications import described
 from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
-from biorag.papers.files.facts import inverted, without_citation, year_in
+from biorag.papers.files.facts import without_citation
+from biorag.references.authors import inverted
 from biorag.types import Snippet
 from biorag.utils.text import whole
 
@@ -100,13 +102,8 @@ def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
     """Return what front matter says of a paper, under the names of a snippet's fields."""
     authors = front.get("authors") or front.get("author") or []
     names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
-    values = {
-        "authors": inverted([whole(name) for name in names if isinstance(name, str)]),
-        "journal": plain_value(front, "journal"),
-        "year": year_in(plain_value(front, "year") or plain_value(front, "date")),
-        "doi": plain_value(front, "doi"),
-    }
-    return with_values(values)
+    facts = described({name: [plain_value(front, name)] for name in ("journal", "year", "date", "doi")})
+    return with_values({**facts, "authors": inverted([whole(name) for name in names if isinstance(name, str)])})
 
 
 def plain_value(front: Mapping[str, Any], name: str) -> str:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from biorag.corpus.budget import draw
 from biorag.corpus.sentences import sentence_spans
-from biorag.papers.files.facts import FAMILY
 from biorag.papers.manuscripts.manuscript import (
     CLOSE,
     OPEN,
@@ -26,6 +25,7 @@ from biorag.papers.manuscripts.manuscript import (
     Paragraph,
     bare,
 )
+from biorag.references.authors import FAMILY
 from biorag.references.reference import Genre, Reference
 from biorag.utils.text import squeezed
 

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from biorag.corpus.budget import draw
-from biorag.papers.files.facts import cited_authors
 from biorag.papers.files.headings import heads_list
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
+from biorag.references.authors import cited_authors
 from biorag.references.reference import Genre, Reference
 
 LONGEST_ITEM, MOST_LEFT_OUT = 6, 2  # lines of the items of a list, on average; numbers left out between two

@@ -14,14 +14,14 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
-from unicodedata import normalize
 
 from biorag.corpus.enriching import Find
 from biorag.corpus.joining import same_name
 from biorag.indexes.reading import snippets_where
-from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference
+from biorag.references.authors import cited_authors
+from biorag.references.journals import SMALL_WORDS, same_journal
 from biorag.references.reference import Reference, reference_of, unmarked
 from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
 from biorag.utils.progress import batched
@@ -32,8 +32,6 @@ AT_ONCE = 64  # searches
 MOST_OF_PAPER = 1000  # snippets of one paper
 SAME, ALIKE = 0.93, 0.8  # shares of letters that two titles have in common: the same, and another wording of it
 LEAST_LETTERS = 20  # of a title that is known without an author or a year
-_OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
-_SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
 # Issues and pages, among which a volume is not looked for.
 _NO_VOLUME = re.compile(
     r"\([^()]{0,60}\)|\bnos?\.?\s?\d+|(?::|\bpp?\.)\s?\w{1,8}|\w{1,8}\s?[-–—]+\s?\w{1,8}", re.IGNORECASE
@@ -322,7 +320,7 @@ def _same_words(own: str, other: str) -> bool:
     words = [re.findall(r"[^\W_]+", title.lower()) for title in (own, other)]
     for kind, start, end, other_start, other_end in SequenceMatcher(None, words[0], words[1], False).get_opcodes():
         one, two = words[0][start:end], words[1][other_start:other_end]
-        if kind == "equal" or "".join(one) == "".join(two) or _SMALL_WORDS.issuperset([*one, *two]):
+        if kind == "equal" or "".join(one) == "".join(two) or SMALL_WORDS.issuperset([*one, *two]):
             continue
         if len(one) != len(two) or not all(map(_spelled_alike, one, two)):
             return False
@@ -399,52 +397,3 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
 def _is_journal(name: str, record: Reference) -> bool:
     """Return whether a name may be of a record's journal."""
     return any(same_journal(name, one) for one in (record.journal, record.abbreviation) if one)
-
-
-def same_journal(own: str, other: str) -> bool:
-    """Return whether two names may be of one journal: alike, or one an abbreviation of the other.
-
-    A name may be stated without its subtitle, or in one of its languages.
-    """
-    pairs = [(one, two) for one in _journal_names(own) for two in _journal_names(other)]
-    return not pairs or any(_abbreviates(one, two) or _abbreviates(two, one) for one, two in pairs)
-
-
-def _journal_names(name: str) -> list[list[str]]:
-    """Return the words of a journal's name: all, without a subtitle, and in each of its languages."""
-    plain = normalize(
-        "NFKD", re.sub(r"\([^()]*\)|[.,]?\s*\b(?:published|epub|available) online\b.*", " ", name, flags=re.I)
-    )
-    plain = re.sub(r"(?<=\s)[A-Z]{2,4}\Z", lambda match: " ".join(match[0]), plain.rstrip(" ."))  # "… Sci USA"
-    forms = dict.fromkeys([plain, *re.split(r"\s=\s", plain), re.split(r":|-(?=the\s)", plain, flags=re.IGNORECASE)[0]])
-    words = (re.findall(r"[^\W_]+", form.lower().replace("&", " ")) for form in forms)
-    return [found for found in words if found]
-
-
-def _abbreviates(short: Sequence[str], long: Sequence[str]) -> bool:
-    """Return whether the words of one name begin as those of the other, but for small ones and a last "volume"."""
-    if "".join(short) == "".join(long) or (len(short) == 1 and _is_acronym(short[0], long)):
-        return True
-    position = 0
-    for word in short:
-        while position < len(long) and not (_shortens(word, long[position]) or _shortens(long[position], word)):
-            if not _is_small(long[position]):
-                return False
-            position += 1
-        if position == len(long):
-            return False
-        position += 1
-    return all(_is_small(word) or word in _OF_NAMES for word in long[position:])
-
-
-def _is_small(word: str) -> bool:
-    return word in _SMALL_WORDS or len(word) < 3
-
-
-def _shortens(word: str, other: str) -> bool:
-    letters = iter(other)
-    return word[0] == other[0] and all(letter in letters for letter in word)
-
-
-def _is_acronym(word: str, words: Sequence[str]) -> bool:
-    return len(word) > 2 and "".join(one[0] for one in words if not _is_small(one)).startswith(word)

@@ -243,23 +243,27 @@ def test_15_a_thousand_slow_connections_hold_nobody_up(served):
             connection.close()
 
 
-def test_16_a_body_that_drips_is_given_up(session, demo_home):
+@pytest.mark.parametrize(("path", "kind"), [("/api/ask", b"application/json"), ("/login", b"text/plain")])
+def test_16_a_body_that_drips_is_given_up(path, kind, session):
     import anyio
 
-    from biorag.errors import BioragError
-    from biorag.faces.server.guards import _whole_body
+    from biorag.faces.server.app import create_app
     from biorag.faces.server.options import ServeOptions
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", kind)]
+    request = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    sent = []
 
     async def drip():
         await anyio.sleep(0.01)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
-    async def read():
-        options = ServeOptions(body_seconds=0.05)
-        await _whole_body({"type": "http", "headers": []}, drip, options)
+    async def take(message):
+        sent.append(message)
 
-    with pytest.raises(BioragError, match="too slowly"):
-        anyio.run(read)
+    anyio.run(create_app(session, ServeOptions(body_seconds=0.05)), request, drip, take)
+    assert (sent[0]["status"], (b"connection", b"close") in sent[0]["headers"]) == (408, True)
+    assert b"too slowly" in sent[1]["body"]
 
 
 def test_17_clients_that_hang_up_or_read_nothing_hold_nobody_up(served):

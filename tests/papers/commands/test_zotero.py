@@ -138,6 +138,21 @@ def test_zoteros_folder_is_its_library_and_a_paper_that_is_gone_is_named(run, da
     assert "gone.pdf: attached to 'Rabies after bites', but not there" in outcome.stderr
 
 
+def test_a_paper_goes_with_the_last_collection_that_has_it(run, database):
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO collections VALUES (4, 'Later', NULL, 'C4')")
+        library.execute("INSERT INTO collectionItems VALUES (4, 1, 0), (4, 2, 0), (2, 2, 0)")
+    for name in ("Urate", "Later"):
+        before = run("index", f"zotero:{name}", "--name", "mine", "--json")
+    papers = [hit["id"] for hit in found(run, BODY) if "enrolled adults" in hit["content"]]
+    assert papers, before.stderr
+    for left, name, is_there in ((2, "Urate", True), (4, "Later", False)):
+        with closing(sqlite3.connect(database)) as library, library:
+            library.execute("DELETE FROM collectionItems WHERE itemID = 1 AND collectionID = ?", (left,))
+        run("index", f"zotero:{name}", "--name", "mine", "--yes", "--json")
+        assert (papers[0] in [hit["id"] for hit in found(run, BODY)]) is is_there, name
+
+
 def test_what_is_no_library_is_said(run, tmp_path):
     failed(run("index", "zotero:", "--name", "mine"), 4, "no Zotero library at")
     other = tmp_path / "zotero.sqlite"

@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts import listing
 from biorag.papers.manuscripts.listing import items, parted, place_in
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph
-from biorag.papers.manuscripts.matching import compared, matched, same_journal
+from biorag.papers.manuscripts.matching import compared, matched
+from biorag.references.authors import cited_authors
+from biorag.references.journals import same_journal
 from biorag.references.reference import Reference, reference_of
 from biorag.types import Snippet
 
