@@ -122,11 +122,13 @@ def window_of(rows: Sequence[EvidenceSentence], index: int) -> str:
     return " ".join(texts)
 
 
-def select(rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = SHORT) -> list[EvidenceSentence]:
+def select(
+    rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = SHORT, sides: Vectors | None = None
+) -> list[EvidenceSentence]:
     """Return the sentences of an extract in the order to be read.
 
     The best comes first; further ones score nearly as much, and repeat nothing. One that leans on the sentence before
-    it ("It prevents …") brings that one along. `scores` are (sentences,).
+    it ("It prevents …") brings that one along. `scores` are (sentences,), `sides` above 0 for yes and below for no.
     """
     if not rows:
         return []
@@ -136,7 +138,14 @@ def select(rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = S
         if len(chosen) >= length.most or scores[index] < floor:
             break
         before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
-        if index in chosen or len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen):
+        if (
+            index in chosen
+            or len(chosen) + len(before) >= length.most
+            or any(
+                _repeats(rows[index], rows[earlier]) and (sides is None or sides[index] * sides[earlier] >= 0)
+                for earlier in chosen
+            )
+        ):
             continue
         place = len(chosen)
         if index - 1 in chosen and _points_back(rows, index):
@@ -156,12 +165,9 @@ def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
-def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]) -> bool:
-    words = terms(rows[index].text)
-    return any(
-        len(words & (other := terms(rows[earlier].text))) >= REDUNDANCY * max(1, min(len(words), len(other)))
-        for earlier in chosen
-    )
+def _repeats(row: EvidenceSentence, earlier: EvidenceSentence) -> bool:
+    words, other = terms(row.text), terms(earlier.text)
+    return len(words & other) >= REDUNDANCY * max(1, min(len(words), len(other)))
 
 
 def _shares(hits: Sequence[Hit]) -> Vectors:
@@ -254,7 +260,11 @@ class Extractor:
 def chosen(scored: ScoredSentences, kind: AnswerKind | None = None) -> list[EvidenceSentence]:
     """Return the sentences of an extract; see `Extractor.extract`."""
     length = LIST if kind == "list" else SHORT
-    return select(scored.rows, scored.scores, length)
+    sides = np.zeros(len(scored.rows), np.float32)
+    if kind == "yesno" and len(scored.stances):
+        yes, no, _ = scored.stances.T
+        sides[scored.read] = np.where(np.maximum(yes, no) > 0.5, yes - no, 0.0)
+    return select(scored.rows, scored.scores, length, sides)
 
 
 def extracted(answer: Answer, rows: Sequence[EvidenceSentence]) -> Answer:
