@@ -96,6 +96,7 @@ _AFTER = re.compile(
     r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
 )
 _IMPRINT = re.compile(r"^\W*(?:copyright|©|\(c\)|how to cite|cite this)", re.IGNORECASE)
+_DOI_ALONE = re.compile(r"(?:doi:?\s*|https?://\S*)10\.\d{4,9}/\S+$", re.IGNORECASE)
 _ENDED = re.compile(r"[.?!:][\"'”’)\]]*(?:\s*\[?[0-9]{1,3}(?:[,–-]\s*[0-9]{1,3})*\]?)?\s*$")
 _OPEN = re.compile(r"(?:[,(]|\b(?:and|or|the|an?|of|in|to|with|by|for|from|than|that|was|were|is|are|had|no|not))$")
 _DIGITS = re.compile(r"[0-9]+")
@@ -278,6 +279,8 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
             if not inside:
                 lines.append(line)
             elif _IMPRINT.match(line.text):
+                if listed[-1] and _DOI_ALONE.match(listed[-1][-1].text):
+                    imprint.append(listed[-1].pop().text)
                 imprint.append(line.text)
             elif line.text.endswith(".") or not (LIST_HEADING.fullmatch(line.text) or _PAGE_NUMBER.match(line.text)):
                 listed[-1].append(line)
