@@ -193,16 +193,6 @@ def copy_sparse(source: Path, target: Path) -> None:
         copy.truncate(size)
 
 
-def part_of(path: Path) -> Path:
-    """Return the file that lies beside a path until all that is downloaded to the path is there."""
-    return path.with_name(f"{path.name}.part")
-
-
-def is_there(path: Path) -> bool:
-    """Return whether a file or folder is there, and not in part."""
-    return path.exists() and not part_of(path).exists()
-
-
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hex."""
     with path.open("rb") as stream:

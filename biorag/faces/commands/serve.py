@@ -15,8 +15,8 @@ from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded, is_named, with_index
-from biorag.errors import MissingError
 from biorag.settings.settings import Settings
+from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.faces.server.options import ServeOptions
@@ -69,14 +69,10 @@ def serve(
       biorag serve --uploads
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
     """
-    try:
-        from biorag.faces.server.running import listening
-        from biorag.faces.server.running import serve as answer_requests
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("biorag"):
-            raise
-        raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
+    require("serve")
     from biorag.api.session import Session
+    from biorag.faces.server.running import listening
+    from biorag.faces.server.running import serve as answer_requests
 
     named = is_named(settings)
     served = serving.options(others=not named)

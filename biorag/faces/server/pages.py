@@ -90,12 +90,8 @@ def _address(path: str, fields: Mapping[str, str]) -> str:
 
 
 def day(time: str) -> str:
-    """Return the day of a time in ISO 8601, as "24 November 2026"; another text as it is."""
-    try:
-        moment = datetime.fromisoformat(time)
-    except ValueError:
-        return time
-    return f"{moment.day} {moment:%B %Y}"
+    """Return the day of a time in ISO 8601, as "24 November 2026"; "" without one."""
+    return f"{datetime.fromisoformat(time):%-d %B %Y}" if time else ""
 
 
 TEMPLATES.globals |= {

@@ -14,7 +14,7 @@ import httpx
 
 from biorag.errors import MismatchError, ServiceError
 from biorag.types import Progress
-from biorag.utils.files import make_folder, part_of, require_room, sha256_of, sync_folder, try_lock, write_text
+from biorag.utils.files import make_folder, require_room, sha256_of, sync_folder, try_lock, write_text
 from biorag.utils.http import EXCERPT, ReplyRefusedError, Retries
 from biorag.utils.network import Server, proxy_of, without_credentials
 from biorag.utils.parsing import opened_regular
@@ -22,6 +22,11 @@ from biorag.utils.parsing import opened_regular
 MB = 1_000_000
 PAGES = (".html", ".htm")
 FROM = re.compile(r"bytes ([0-9]{1,18})-")
+
+
+def part_of(path: Path) -> Path:
+    """Return the file that lies beside a path until all that is downloaded to the path is there."""
+    return path.with_name(f"{path.name}.part")
 
 
 def download(server: Server, path: Path, sha256: str, progress: Progress) -> None:

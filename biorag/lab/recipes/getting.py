@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import MismatchError, MissingError, ServiceError, check_name
-from biorag.lab.recipes.downloading import download
+from biorag.lab.recipes.downloading import download, part_of
 from biorag.lab.recipes.recipe import ExperimentRecipe
 from biorag.settings.services import ServiceSettings
 from biorag.types import Progress
-from biorag.utils.files import check_output, disk_bytes, is_there, make_folder, part_of, require_room, sha256_of
+from biorag.utils.files import check_output, disk_bytes, make_folder, require_room, sha256_of
 from biorag.utils.network import Server, is_server
 
 HUB = "hf download "  # the only program that a recipe's file has run
@@ -59,7 +59,8 @@ def wanted_inputs(recipe: ExperimentRecipe, scale: str, data: Path, names: Seque
     for name, path in paths.items():
         described = recipe.inputs[name]
         is_wanted = name in names if names else not described.option
-        if is_wanted and path != DEMO and not is_there(Path(path)):
+        is_there = Path(path).exists() and not part_of(Path(path)).exists()
+        if is_wanted and path != DEMO and not is_there:
             get = described.get.replace("{data}", shlex.quote(str(data)))
             size, licence = described.gigabytes, described.licence
             way = _way(described.get, path)

@@ -18,10 +18,10 @@ from typing import NamedTuple, TypeAlias
 from biorag.corpus.enriching import Find
 from biorag.corpus.joining import same_name
 from biorag.indexes.reading import snippets_where
-from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference
 from biorag.references.authors import cited_authors
 from biorag.references.journals import SMALL_WORDS, same_journal
+from biorag.references.reading import Place, place_in, without_numbers
 from biorag.references.reference import Reference, reference_of, unmarked
 from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
 from biorag.utils.progress import batched

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 
@@ -29,6 +28,7 @@ from biorag.indexes.manifest import MANIFEST
 from biorag.indexes.shard_files import CHECKSUMS, SHARD
 from biorag.indexes.store import by_size
 from biorag.settings.sources import load_settings
+from biorag.utils import versions
 from biorag.utils.http import GivenUpError
 from biorag.utils.locks import DirectoryLock
 from tests.cli import failed, invoke
@@ -57,15 +57,9 @@ def test_a_port_that_is_taken_is_one_sentence_before_an_index_is_opened(tmp_path
 
 
 def test_a_missing_package_names_the_extra(demo_home, monkeypatch):
-    for module in (
-        "biorag.faces.server.running",
-        "biorag.faces.server.app",
-        "biorag.faces.server.api",
-        "biorag.faces.server.openai",
-    ):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    failed(invoke("serve", "--name", "default", home=demo_home), 4, "fastapi", "pip install 'biorag[serve]'")
+    installed = versions.installed_versions
+    monkeypatch.setattr(versions, "installed_versions", lambda names: {} if "fastapi" in names else installed(names))
+    failed(invoke("serve", "--name", "default", home=demo_home), 4, "'fastapi'", "pip install 'biorag[serve]'")
 
 
 def test_which_hosts_are_answered_for():

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from biorag.lab.recipes.downloading import part_of
 from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import load_recipe
-from biorag.utils.files import part_of
 from tests import cli
 from tests.cli import done, failed, succeeded
 from tests.loopback import Loopback

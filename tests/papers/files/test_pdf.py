@@ -368,6 +368,13 @@ def test_a_word_that_heads_no_references_stays():
     assert texts == ["Gout. References to gout are many.", "More on gout.", "The end.\n\nAppendix Doses."]
 
 
+def test_an_imprint_after_the_references_is_the_papers_with_the_doi_above_it():
+    last = "The end.\nReferences\n1. A list. 2011;6:2.\ndoi:10.5555/gout.1\nCite this article as: Bo: Gout. 2015, 16:1."
+    layout = laid_out([lines(last)])
+    assert layout.notices == ["doi:10.5555/gout.1", "Cite this article as: Bo: Gout. 2015, 16:1."]
+    assert [[line.text for line in page] for page in layout.references] == [["1. A list. 2011;6:2."]]
+
+
 FRONTIERS = """Citation:
 Bos J, García López MJ, Tanaka JRR III
 and Gräfe A-L (2021) Skin-Resident T Cells

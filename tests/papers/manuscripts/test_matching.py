@@ -5,11 +5,12 @@ import re
 import pytest
 
 from biorag.papers.manuscripts import listing
-from biorag.papers.manuscripts.listing import items, parted, place_in
+from biorag.papers.manuscripts.listing import items, parted
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph
 from biorag.papers.manuscripts.matching import compared, matched
 from biorag.references.authors import cited_authors
 from biorag.references.journals import same_journal
+from biorag.references.reading import place_in
 from biorag.references.reference import Reference, reference_of
 from biorag.types import Snippet
 
@@ -83,6 +84,7 @@ def test_a_wrong_year_author_or_word_of_the_title_is_seen_in_each_style(style):
         ("Lancet. 2022;:9-17.", "", "9-17"),
         ("Lancet. 2022;9–17.", "", "9-17"),
         ("Lancet. 2022 Jan 5;13(1).", "13", ""),
+        ("Lancet 2022; 68, pages 913-963.", "68", "913-963"),
         ("Lancet. 2022;13 Suppl 2:s47-54.", "13", "s47-54"),
         ("Lancet, vol. 13, no. 4, 2022, pp. 2009–12.", "13", "2009-12"),
         ("Lancet, 13(4).", "13", ""),
