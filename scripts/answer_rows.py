@@ -1,6 +1,6 @@
 """Make the rows by which the packaged reader learnt which sentences answer, for `biorag train reader`.
 
-    for STAGE in 3 4 5 6; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
+    for STAGE in 3 4 5; do python -m scripts.answer_rows DATA $STAGE rows$STAGE; done
 
 docs/readers.md has the stages, LOG.md the commands that train on the rows. Each row has a question, a sentence as the
 extractor shows it to a reader, and whether it answers. In stages 3 and 4 the others stand beside the answer or in its
@@ -14,9 +14,7 @@ place, those first that have most of the question's words:
 - Claims (stage 4): the sentences that decide one, of SciFact, Check-COVID and Citation-Integrity.
 
 In stage 5 a question comes with all sentences of a record, of which other ones answer the record's other questions
-(`question_sets/sentences/learnt.jsonl.gz`, written for it), beside 6,000 rows of stage 4. In stage 6, of 3,500 of these
-questions, fewer of them stand beside sentences of other records: two that answer questions of the same kind, and one
-that BM25 finds.
+(`question_sets/sentences/learnt.jsonl.gz`, written for it), beside 6,000 rows of stage 4.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ ROWS = 2500  # of a file, as many as --limit 2500 takes of one
 LEARNT = Path(__file__).parent / "question_sets/sentences/learnt.jsonl.gz"
 WHOLE = ("ncbi_disease", "evidence_inference", "med1250", "bioasq_1_6")  # whose records it asks about
 OF_QUESTION = 8  # sentences of a record, at most
-EARLIER = {5: 6000, 6: 3000}  # rows of stage 4 in each stage
-ASKED_AGAIN = 3500  # questions of stage 6
-NEAREST = 10  # sentences of BM25, of which one is drawn
+EARLIER = 6000  # rows of stage 4 in stage 5
 NEAR = 0.8  # likeness to a held-out question from which one is left out
 Row = tuple[str, str, int]
 ASKED = {  # the questions of MedQuAD in other words, by their type
@@ -271,29 +267,15 @@ class Rows:
                 self.put(question, self.drawn(right, 2), True)
                 self.put(question, self.tempting(question, wrong, 3), False)
 
-    def learnt(self, data: Path, elsewhere: bool = False) -> None:
-        """Add the questions that were written for it, with sentences of their records, or of other records too."""
+    def learnt(self, data: Path) -> None:
+        """Add the questions that were written for it, each with the sentences of its record that were judged."""
         records = {doc["id"]: doc for name in WHOLE for doc in read(data / f"qa/{name}_docs.jsonl.gz")}
-        asked = [(one, *_told(one, records[one["doc"]])) for one in read(LEARNT)]
-        if not elsewhere:
-            for one, right, wrong in asked:
+        for one in read(LEARNT):
+            right, wrong = _told(one, records[one["doc"]])
+            if wrong:
                 drawn = right if len(right) + len(wrong) <= OF_QUESTION else right[:4]
-                if wrong:
-                    self.put(one["question"], drawn, True)
-                    self.put(one["question"], self.drawn(wrong, OF_QUESTION - len(drawn)), False)
-            return
-        answers: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for one, right, _ in asked:
-            answers[one["kind"]].extend((one["doc"], text) for text in right)
-        everything = sorted({(one["doc"], text) for one, right, wrong in asked for text in (*right, *wrong)})
-        drawn_questions = self.rng.sample(asked, ASKED_AGAIN)
-        found = _nearest([one["question"] for one, _, _ in drawn_questions], [text for _, text in everything])
-        for (one, right, wrong), numbers in zip(drawn_questions, found, strict=True):
-            near = [everything[number] for number in numbers]
-            others = [*self.rng.sample(answers[one["kind"]], 2), *self.rng.sample(near, 1)]
-            self.put(one["question"], self.drawn(right, 2), True)
-            self.put(one["question"], self.drawn(wrong, 3), False)
-            self.put(one["question"], [text for doc, text in others if doc != one["doc"]], False)
+                self.put(one["question"], drawn, True)
+                self.put(one["question"], self.drawn(wrong, OF_QUESTION - len(drawn)), False)
 
 
 def _told(one: dict[str, Any], doc: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -304,16 +286,6 @@ def _told(one: dict[str, Any], doc: dict[str, Any]) -> tuple[list[str], list[str
         (row.text in texts["answers"], row.text in texts["doubtful"], window_of(rows, n)) for n, row in enumerate(rows)
     ]
     return [text for right, _, text in told if right], [text for right, may, text in told if not (right or may)]
-
-
-def _nearest(questions: Sequence[str], texts: Sequence[str]) -> Any:
-    """Return the positions of the texts that BM25 finds for each question, (questions, `NEAREST`)."""
-    stemmer, bm25 = Stemmer.Stemmer("english"), bm25s.BM25()
-    tokens = [
-        bm25s.tokenize(list(each), stopwords="en", stemmer=stemmer, show_progress=False) for each in (texts, questions)
-    ]
-    bm25.index(tokens[0], show_progress=False)
-    return bm25.retrieve(tokens[1], k=NEAREST, show_progress=False)[0].tolist()
 
 
 def _plain(text: str) -> Iterator[str]:
@@ -335,9 +307,9 @@ def _marked(path: Path, key: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def made(data: Path, stage: int) -> list[Row]:
-    """Return the rows of a stage, in an order drawn at random, those of a question together from stage 5 on."""
-    if stage > 4:
-        return _of_written(data, stage)
+    """Return the rows of a stage, in an order drawn at random, those of a question of stage 5 together."""
+    if stage == 5:
+        return _of_written(data)
     rng = random.Random(stage)
     asked, rest, more = Rows(rng), Rows(rng), Rows(rng)
     more.medquad(data)
@@ -360,14 +332,14 @@ def made(data: Path, stage: int) -> list[Row]:
     return rows
 
 
-def _of_written(data: Path, stage: int) -> list[Row]:
-    rng = random.Random(stage)
+def _of_written(data: Path) -> list[Row]:
+    rng = random.Random(5)
     written = Rows(rng)
-    written.learnt(data, elsewhere=stage == 6)
+    written.learnt(data)
     by_question: dict[str, list[Row]] = defaultdict(list)
     for row in written.rows:
         by_question[row[0]].append(row)
-    groups = [*by_question.values(), *([row] for row in made(data, 4)[: EARLIER[stage]])]
+    groups = [*by_question.values(), *([row] for row in made(data, 4)[:EARLIER])]
     rng.shuffle(groups)
     return [row for group in groups for row in group]
 
@@ -376,7 +348,7 @@ def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("stage", type=int, choices=(3, 4, 5, 6))
+    parser.add_argument("stage", type=int, choices=(3, 4, 5))
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
     rows = made(asked.data, asked.stage)

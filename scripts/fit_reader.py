@@ -1,12 +1,12 @@
 """Make a reader to ship of a trained one: what computes it, and from which probabilities its words count.
 
-    python -m scripts.fit_reader MODEL --data ../shared/data --out biorag/models/reader
+    python -m scripts.fit_reader MODEL... --data ../shared/data --out biorag/models/reader
 
-MODEL is a folder of `biorag train reader`, of which an int8 export is made (the command of the packaged one stands in
-docs/readers.md), or of `biorag train generator`, whose adapter is copied. The thresholds
-are the lowest from which on at least `PRECISION` of the verdicts are right on development claims and questions, by the
-lower end of Wilson's interval; above 1, which is never, where there are none. "No" weighs so much that most yes/no
-questions are answered right. Half of the claims and questions choose; the report has the other half.
+MODEL is a folder of `biorag train reader`, of which an int8 export is made (the commands of the packaged one stand in
+docs/readers.md), of several one of their weights' mean; or of `biorag train generator`, whose adapter is copied. The
+thresholds are the lowest from which on at least `PRECISION` of the verdicts are right on development claims and
+questions, by the lower end of Wilson's interval; above 1, which is never, where there are none. "No" weighs so much
+that most yes/no questions are answered right. Half of the claims and questions choose; the report has the other half.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
 
 from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.generators import open_likelihood_reader
@@ -42,8 +45,9 @@ from biorag.types import LABELS, Reader
 PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed
 NEVER = 2.0
+WEIGHTS = "model.safetensors"
 WINDOW = 1024  # tokens of a language model's context
-ANSWERS = 0.25  # beside HIT and late interaction, chosen with them: docs/experiments/answers.md
+ANSWERS = 0.2  # beside HIT and late interaction, chosen with them: docs/experiments/answers.md
 FALSE = 0.03  # share of other claims called supported, at which the recall of support is told
 SETS = ("scifact", "check_covid", "citation_integrity", "healthver_no_training")
 PAIRS = ("mnli_matched_dev", "snli_test", "scitail_test")
@@ -61,6 +65,15 @@ def say(*parts: object) -> None:
     """Write a line."""
     sys.stdout.write(" ".join(map(str, parts)) + "\n")
     sys.stdout.flush()
+
+
+def mean_of(models: Sequence[Path], out: Path) -> Path:
+    """Write a reader whose weights are the mean of several trained from one base, and return its folder."""
+    shutil.copytree(models[0], out, dirs_exist_ok=True)
+    weights = [load_file(model / WEIGHTS) for model in models]
+    mean = {name: torch.stack([each[name] for each in weights]).mean(dim=0) for name in weights[0]}
+    save_file(mean, out / WEIGHTS, {"format": "pt"})
+    return out
 
 
 def made(model: Path, out: Path) -> Reader:
@@ -168,12 +181,14 @@ def polar(reader: Reader, data: Path, most: int) -> list[Called]:
 def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("model", type=Path, nargs="+")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--most", type=int, default=600, help="Claims of a set, and pairs.")
     asked = parser.parse_args()
-    reader = made(Path(asked.model), asked.out)
+    with TemporaryDirectory() as folder:
+        model = asked.model[0] if len(asked.model) == 1 else mean_of(asked.model, Path(folder))
+        reader = made(model, asked.out)
     encoder = load_encoder(find_encoder("starter"), "cosine", "auto")
     windows = EvidenceWindows(lambda: encoder)
     measured: dict[str, Any] = {}
