@@ -20,6 +20,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from biorag.errors import BadInputError
 from biorag.settings.section import ONCE
+from biorag.training.reading import ANSWERS, TARGETS
 from biorag.training.run_directory import process_count
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 ROUNDING = 1e-9
 READ = 10_000  # rows at a time
 POOL = 40  # batches within which rows are sorted by length
+TOGETHER = 16  # rows of a question in one batch
 
 
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
@@ -183,14 +185,15 @@ class RandomPrompts:
 def similar_lengths(lengths: Sequence[int], size: int, seed: int, groups: Sequence[str] = ()) -> list[list[int]]:
     """Return batches of rows of about one length, so that little of a batch is padding; one that is not full is last.
 
-    Rows of one of `groups`, names (rows,), follow each other: all but few stay in one batch. Groups are drawn in pools
-    of `POOL` batches, which are sorted by their longest row and cut; the batches' order is drawn.
+    Rows of one of `groups`, names (rows,), follow each other, `TOGETHER` at most: all but few stay in one batch; a row
+    of the group "" is alone. They are drawn in pools of `POOL` batches, which are sorted by the longest row of each and
+    cut; the batches' order is drawn.
     """
     generator = torch.Generator().manual_seed(seed)
     members: dict[object, list[int]] = defaultdict(list)
     for row in range(len(lengths)):
-        members[groups[row] if groups else row].append(row)
-    alike = list(members.values())
+        members[(groups and groups[row]) or row].append(row)
+    alike = [rows[start : start + TOGETHER] for rows in members.values() for start in range(0, len(rows), TOGETHER)]
     order = list(chain.from_iterable(alike[n] for n in torch.randperm(len(alike), generator=generator).tolist()))
     longest = {row: max(lengths[each] for each in rows) for rows in alike for row in rows}
     pools = [
@@ -205,14 +208,15 @@ def similar_lengths(lengths: Sequence[int], size: int, seed: int, groups: Sequen
 class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
     """The batches of `similar_lengths` by the characters of two columns, drawn anew each epoch.
 
-    Rows whose second text is one, the question, follow each other.
+    Rows of one question, the second text, follow each other; those of claims are alone.
     """
 
     def __init__(self, dataset: Any, batch_size: int, generator: torch.Generator | None = None, **options: Any) -> None:
         super().__init__(range(len(dataset)), batch_size=batch_size, generator=generator, **options)
         columns = [dataset[name] for name in dataset.column_names[:2]]
         self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
-        self._questions = list(columns[1])
+        judged = (label >= TARGETS.index(ANSWERS) for label in dataset["label"])
+        self._questions = [text if is_judged else "" for text, is_judged in zip(columns[1], judged, strict=True)]
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch, self._questions))

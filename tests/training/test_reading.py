@@ -192,7 +192,8 @@ def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
 
     lengths = np.random.default_rng(0).permutation(1000)
     questions = [f"{n:04}" for n in range(900)] + ["0007"] * 100
-    dataset = Dataset.from_dict({"window": ["x" * n for n in lengths], "query": questions, "label": [0] * 1000})
+    assert TARGETS[4] == "answers"
+    dataset = Dataset.from_dict({"window": ["x" * n for n in lengths], "query": questions, "label": [4] * 1000})
     sampler = SimilarLengths(dataset, batch_size=8, drop_last=False)
     epochs = []
     for epoch in (0, 0, 1):
@@ -204,7 +205,7 @@ def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
         assert len(batches) == len(sampler) == 125
         alone = [batch for batch in batches if not {7, *range(900, 1000)} & set(batch)]
         assert np.mean([np.ptp(lengths[batch]) for batch in alone]) < 40, "of 1,000 drawn at random: about 780"
-        assert len(batches) - len(alone) <= 15, "the 101 rows of a question follow each other, in 13 batches or 15"
+        assert len(batches) - len(alone) <= 20, "the 101 rows of a question follow each other, 16 at a time, in 13 batches or 20"
 
 
 class Oracle:
@@ -250,7 +251,7 @@ def test_a_reader_learns_a_toy_task_and_reads(tmp_path, tiny_encoder, tiny_cross
                      for row in stances))  # fmt: skip
     asked = written(tmp_path / "asked.jsonl", *({"question": row.query, "sentence": row.window,
                     "label": int(row.target == "answers")} for row in READING_ROWS if row not in stances))  # fmt: skip
-    fast = ("--precision", "fp32", "--max-tokens", 32, "--learning-rate", 5e-3, "--epochs", 8, "--evaluations", 2)
+    fast = ("--precision", "fp32", "--max-tokens", 32, "--learning-rate", 1e-3, "--epochs", 16, "--evaluations", 2)
     train, out = ("train", "reader", claims, asked), tmp_path / "reader"
     manifest = done(invoke(*train, "--base", tiny_encoder, *fast, "--out", out, "--json", home=tmp_path))
     assert manifest["best"]["metric"] == "macro-f1" and manifest["best"]["value"] > 0.9
