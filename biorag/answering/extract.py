@@ -100,8 +100,9 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
 
 def _is_sentence(text: str) -> bool:
     """Return whether a text has the form of a statement: no heading, no question, no rest of a sentence."""
-    ends = text.endswith((".", "!", ")", '"', "'", "]")) or len(_WORD.findall(text)) >= LONGEST_HEADING
-    return ends and not text.rstrip("\"')").endswith("?") and not _FRAGMENT.match(text)
+    words = len(_WORD.findall(text))
+    ends = text.endswith((".", "!", ")", '"', "'", "]")) or words >= LONGEST_HEADING
+    return ends and words > 1 and not text.rstrip("\"')").endswith("?") and not _FRAGMENT.match(text)
 
 
 def _is_instruction(text: str) -> bool:

@@ -205,7 +205,7 @@ def test_batches_have_rows_of_one_length_and_each_row_once_an_epoch():
         assert len(batches) == len(sampler) == 125
         alone = [batch for batch in batches if not {7, *range(900, 1000)} & set(batch)]
         assert np.mean([np.ptp(lengths[batch]) for batch in alone]) < 40, "of 1,000 drawn at random: about 780"
-        assert len(batches) - len(alone) <= 20, "the 101 rows of a question follow each other, 16 at a time, in 13 batches or 20"
+        assert len(batches) - len(alone) <= 20, "the 101 rows of a question are in 13 batches or 20"
 
 
 class Oracle:
