@@ -45,7 +45,7 @@ class Survey:
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
     are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets;
-    `unread` those that cannot be read, or not to their ends.
+    `unread` those that cannot be read, or not to their ends, or hold nothing.
     `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
     BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
     `seconds` is how long it took to read the files.
@@ -169,7 +169,7 @@ def survey(
                 records.append(tally.counted(record, changes, rejects))
                 unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
             last = skipped.get(source) or records[-1]
-            unread.update([source] if last.rejected and not last.snippets + last.deletions else [])
+            unread.update([] if last.snippets + last.deletions else [source])  # an empty one may have been cut to that
     if sources and (not (tally.ids or skipped) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
