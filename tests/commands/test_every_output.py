@@ -95,6 +95,16 @@ def test_each_folder_names_its_files_or_is_kept_by_its_run():
     assert {name.removeprefix("bench ") for name, one in folders if one.words == ("--plot",)} == set(PICTURES)
 
 
+PATHS = [(name, one) for name, taken in COMMANDS.items() for one in taken if one.is_path]
+
+
+@pytest.mark.parametrize(("name", "path"), PATHS, ids=lambda one: one if isinstance(one, str) else one.parameter.name)
+def test_no_path_may_be_empty(name, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed(run(name, tmp_path / "home", {path.parameter.name: ""}), 2, "is an empty path: name a file or folder")
+    assert list(tmp_path.iterdir()) == []
+
+
 def run(name: str, home: Path, values: dict[str, str]) -> Any:
     """Run a command with these values of parameters, and any of those that it requires besides."""
     words: list[str] = []
