@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -23,6 +24,7 @@ from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.corpus.samples import searchable_pdf
+from tests.pubmed_records import article, file_of
 
 
 @pytest.fixture
@@ -416,6 +418,31 @@ def test_a_file_without_a_record_that_had_some_keeps_them(run, followed, tmp_pat
         (followed[0] / name).unlink()
     report = done(run("index", *followed, "--name", "kept", "--yes", "--json"))
     assert (report["deleted"], report["unreadable"]) == (len(CUT_FILES), [])
+
+
+def test_damaged_files_of_pubmed_are_named_until_they_are_whole(run, tiny_encoder, tmp_path):
+    """Their records stay whatever their files hold; also of one that is cut, whose first record is still read."""
+    folder = tmp_path / "papers"
+    note(folder / "note.txt", "Rabies is fatal.")
+    files = [folder / "0.xml", folder / "1.xml", folder / "2.xml", folder / "3.xml.gz"]
+    whole = [file_of(article(10 * number + 1, "One."), article(10 * number + 2, "Two.")) for number in range(4)]
+    whole[3] = gzip.compress(whole[3])
+    always_cut = file_of(article(91, "Nine."), article(92, "Ten."))
+    (folder / "cut.xml").write_bytes(always_cut[:-60])
+    for path, content in zip(files, whole, strict=True):
+        path.write_bytes(content)
+    done(run("index", folder, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    before = held(tmp_path / "home", "kept")
+    for path, content in zip(files, (bytes(300), b" \n", whole[2][:-60], whole[3][:40]), strict=True):
+        path.write_bytes(content)
+    for _ in range(2):
+        result = run("index", folder, "--name", "kept", "--json")
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["unreadable"]) == (3, list(map(str, files))), result.stderr
+        assert held(tmp_path / "home", "kept") == before
+    for path, content in zip(files, whole, strict=True):
+        path.write_bytes(content)
+    assert done(run("index", folder, "--name", "kept", "--json"))["unreadable"] == []
 
 
 def test_references_that_may_not_be_read_stop_no_folder(run, followed, tmp_path, monkeypatch):
