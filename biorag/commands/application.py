@@ -68,9 +68,9 @@ class Helpful:
         values, *_ = self.make_parser(ctx).parse_args(args=list(args))
         taken = inspect.signature(self.callback).parameters if self.callback else {}
         for option in self.get_params(ctx):
-            value = values.get(option.name)
-            is_empty = "" in value if isinstance(value, list | tuple) else value == ""
-            if is_empty and option.name in taken and "Path" in str(taken[option.name].annotation):
+            given = values.get(option.name)
+            is_path = option.name in taken and "Path" in str(taken[option.name].annotation)
+            if is_path and "" in (given if isinstance(given, list | tuple) else [given]):
                 raise UsageError(f"{help.name_of(option)} is an empty path: name a file or folder")
 
 
