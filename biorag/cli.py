@@ -9,7 +9,9 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -20,9 +22,10 @@ import typer
 
 from biorag.commands.application import Application, CommandKind, Group, hoisted
 from biorag.commands.show import ConsoleHandler
-from biorag.errors import BadInputError, BioragError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError, ServiceError
 from biorag.utils import secrets
 from biorag.utils.cores import check_addresses
+from biorag.utils.locks import begun
 from biorag.utils.network import remember_credentials, restrict
 from biorag.utils.panics import is_panic
 from biorag.utils.registry import Registry
@@ -31,7 +34,6 @@ from biorag.utils.text import showable
 INTERRUPTED, TERMINATED = 130, 143
 UNREAD = 141  # as of what SIGPIPE ends: nobody reads the output any more
 INTERNAL = 1
-RESUMES = "interrupted; finished work is kept, and the same command resumes"
 AFTER_STOP = 5.0  # seconds in which an error is what a library made of a signal
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
@@ -146,33 +148,32 @@ class Commands(Group):
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
         """Read the command line, on which some options of the program stand anywhere."""
-        try:
+        with _told():  # of help too, which a full disk may not take
             return super().make_context(info_name, hoisted(args), *others, **extra)
-        except BrokenPipeError:
-            raise typer.Exit(UNREAD) from None
-        except KeyboardInterrupt as stop:
-            raise _ended(stop) from None
-        except (UsageError, OSError) as error:  # of help too, which a full disk may not take
-            message, code = _sentence_of(error)
-            _print_error(message)
-            raise typer.Exit(code) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with `--debug` errors show their traceback too."""
-        try:
+        with _told(ctx.params.get("debug", False)):
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise typer.Exit(UNREAD) from None
-        except KeyboardInterrupt as stop:
-            raise _ended(stop) from None
-        except BaseException as error:
-            message, code = _sentence_of(error)
-            if ctx.params.get("debug"):
-                typer.echo(showable(traceback.format_exc()), err=True)
-            for line in error.details if isinstance(error, BioragError) else ():
-                typer.echo(showable(line), err=True)
-            _print_error(message)
-            raise typer.Exit(code) from None
+
+
+@contextmanager
+def _told(debug: bool = False) -> Iterator[None]:
+    """End the program at an error that users see, which is told in one sentence."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise typer.Exit(UNREAD) from None
+    except KeyboardInterrupt as stop:
+        raise _ended(stop) from None
+    except BaseException as error:
+        message, code = _sentence_of(error)
+        if debug:
+            typer.echo(showable(traceback.format_exc()), err=True)
+        for line in error.details if isinstance(error, BioragError) else ():
+            typer.echo(showable(line), err=True)
+        _print_error(message)
+        raise typer.Exit(code) from None
 
 
 app = Application(
@@ -224,7 +225,7 @@ def settings(
 def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
     if _stops and time.monotonic() - _stops[-1][0] < AFTER_STOP:
-        return RESUMES, 128 + _stops[-1][1]
+        return _interrupted(), 128 + _stops[-1][1]
     if isinstance(error, BioragError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -261,6 +262,11 @@ def _code_of(stop: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
+def _interrupted() -> str:
+    resumes = begun - {"export"}  # of a model, which a search makes if need be, and from the start
+    return f"interrupted{'; finished work is kept, and the same command resumes' if resumes else ''}"
+
+
 def _stop(number: int, frame: object) -> None:
     _stops.append((time.monotonic(), number))
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -278,7 +284,7 @@ def _ended(stop: KeyboardInterrupt) -> typer.Exit:
     """Say that the command was interrupted, once; return its end."""
     if _stops:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _print_error(RESUMES)
+    _print_error(_interrupted())
     return typer.Exit(_code_of(stop))
 
 
@@ -299,6 +305,15 @@ def _run() -> None:
         sys.exit(code)
 
 
+def _to_stdout(write: Callable[[Any], Any], content: Any) -> Any:
+    """Write to standard output; an error names it, which a file's that is written to does not."""
+    try:
+        return write(content)
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
 def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGINT, _stop)
@@ -309,6 +324,8 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed; no file may take its place, and what is read from it is an error
             os.set_inheritable(os.open(os.devnull, os.O_WRONLY), True)  # which is `number`, the lowest that is free
             setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115, PTH123 - to the end
+    raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    raw.__dict__["write"] = partial(_to_stdout, raw.write)
     for stream in (sys.stdout, sys.stderr):
         cast(TextIOWrapper, stream).reconfigure(
             encoding="utf-8", errors="backslashreplace"
@@ -316,8 +333,7 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt as stop:  # before a command began
-        _print_error(RESUMES)
-        sys.exit(_code_of(stop))
+        sys.exit(_ended(stop).exit_code)
     except Exception as error:
         with suppress(type(error)):
             message, code = _sentence_of(error)

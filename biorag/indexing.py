@@ -182,10 +182,13 @@ def _synchronised(
 
     untold = partial(ledger.is_unchanged, untold=True)
     surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else untold)
-    sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
+    compared = partial(
+        FileSync.of, ledger, corpus_files, keep_missing=keep_missing, taken=manifest.sources if manifest else ()
+    )
+    sync = compared(surveyed)
     if sync.is_shared:
         surveyed = survey_files(untold)
-        sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
+        sync = compared(surveyed)
     return surveyed, sync
 
 

@@ -165,7 +165,8 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     assert (ended, stdout) == (code, ""), stderr
     assert "Traceback" not in stderr
     if sent != signal.SIGKILL:
-        assert stderr.splitlines()[-1].startswith("error: interrupted")
+        sentence = "error: interrupted; finished work is kept, and the same command resumes"
+        assert stderr.splitlines()[-1] == sentence
     assert json.loads((folder / "manifest.json").read_text())["complete"] is False
 
     found = json.loads(run(*arguments, home=tmp_path).stdout)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from biorag.benchmarks.similarity import EDGES
-from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel, write_both
+from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel
 
 Report = Mapping[str, Any]
 
@@ -85,8 +84,3 @@ PICTURES: Mapping[str, Callable[[Report], Sequence[Panel]]] = {
     "answers": certainty,
     "similarity": distributions,
 }
-
-
-def write_pictures(bench: str, report: Report, folder: Path) -> list[Path]:
-    """Draw a report of `biorag bench NAME` into a folder, as PNG and SVG, and return the files."""
-    return write_both(folder, bench, PICTURES[bench](report))

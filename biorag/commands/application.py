@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -54,11 +55,23 @@ class Helpful:
             # Of an option given twice Typer takes the last, as scripts expect.
             if has_name and sum(word.partition("=")[0] == "--name" for word in words) > 1:
                 raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
+            if any(word == "" or word.endswith("=") for word in args) and not ctx.resilient_parsing:
+                self._refuse_empty_paths(ctx, args)
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
             if type(error).__name__ == NO_ARGUMENTS:
                 raise
             raise UsageError(_sentence(error, ctx)) from None
+
+    def _refuse_empty_paths(self: Any, ctx: Any, args: list[str]) -> None:
+        """Raise `UsageError` at a path that is empty, which would be the current folder."""
+        values, *_ = self.make_parser(ctx).parse_args(args=list(args))
+        taken = inspect.signature(self.callback).parameters if self.callback else {}
+        for option in self.get_params(ctx):
+            given = values.get(option.name)
+            is_path = option.name in taken and "Path" in str(taken[option.name].annotation)
+            if is_path and "" in (given if isinstance(given, list | tuple) else [given]):
+                raise UsageError(f"{help.name_of(option)} is an empty path: name a file or folder")
 
 
 class Command(Helpful, TyperCommand):

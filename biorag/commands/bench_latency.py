@@ -11,17 +11,17 @@ from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.commands.outputs import FOLDER
+from biorag.commands.outputs import Writes
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, check_results
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.run import LatencyRequest
 
 NAME = "latency.json"
+REPORT = Writes("report", ".benchmarks.latency.run:is_report", is_folder=True, names=(NAME,))
 WARM_UP = 3  # untimed calls before the timed ones
 
 
@@ -68,7 +68,7 @@ def latency(
     ],
     measured: _Timed,
     line: CommandLine,
-    out: Annotated[Path | None, Option(help="Folder for latency.json."), FOLDER] = None,
+    out: Annotated[Path | None, Option(help="Folder for latency.json."), REPORT] = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
@@ -84,8 +84,6 @@ def latency(
     from biorag.benchmarks.latency.run import measure_latency
 
     request = measured.request()
-    if out:
-        check_results(out, {NAME: begins_with_key("machine")})
     llm = line.value("llm") or "none"  # a generator takes long, so that one of the settings file is not timed
     report = measure_latency(settings.replace(llm=llm, cache=False), request, show.progress)
     if out:

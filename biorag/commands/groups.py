@@ -145,7 +145,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         settings = {setting: values[name] for setting, name in names.items() if values[name] is not None}
         line = CommandLine(settings, context.obj["config"], set_here)
         arguments = {name: part.argument(values, line) for name, part in parts.items()}
-        check_outputs(options, values)  # now that the home is known
+        check_outputs(options, values, context.info_name)  # now that the home is known
         command(**arguments)
 
     options = {CONTEXT: _parameter(CONTEXT, typer.Context), **_options_of(parts.values())}

@@ -13,7 +13,7 @@ import typer
 
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
-from biorag.commands.outputs import FOLDER
+from biorag.commands.outputs import Writes
 from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind
 from biorag.settings.generation import AbstentionSettings
@@ -58,7 +58,7 @@ def _drawable(folder: Path | None) -> Path | None:
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", help="Folder for a plot of the figures, as PNG and SVG.", callback=_drawable),
-    FOLDER,
+    Writes("plot", ".utils.plots:is_plot", is_folder=True, names=("{}.png", "{}.svg")),
 ]
 Force = Annotated[
     bool,

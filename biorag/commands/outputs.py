@@ -25,17 +25,23 @@ class Writes:
     """Marks an option whose path a command writes: a `kind` of file, whose earlier ones `target` tells.
 
     `target`, written as a registry's, is a predicate of the first `most` bytes. A file without a kind resumes, and its
-    run tells whether it is its own, as it does of a folder.
+    run tells whether it is its own, as it does of a folder; a folder with a kind gets files of these `names`, where {}
+    stands for the command's.
     """
 
     kind: str = ""
     target: str = ""
     most: int = BEGINNING
     is_folder: bool = False
+    names: tuple[str, ...] = ()
 
     def is_ours(self, beginning: bytes) -> bool:
         """Return whether a file that begins so is an earlier one, or empty."""
         return not beginning or (bool(self.target) and bool(Kind(self.kind, self.target, "").load()(beginning)))
+
+    def files(self, path: Path, command: str) -> list[Path]:
+        """Return the files that a command writes for a path, as far as they are known."""
+        return [path / name.format(command) for name in self.names] if self.is_folder else [path]
 
 
 RESUMED, FOLDER = Writes(), Writes(is_folder=True)
@@ -46,7 +52,7 @@ def mark_of(option: inspect.Parameter) -> Writes | None:
     return next((mark for mark in getattr(option.annotation, "__metadata__", ()) if isinstance(mark, Writes)), None)
 
 
-def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str, Any]) -> None:
+def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str, Any], command: str) -> None:
     """Raise `UsageError` if an output of a command is an input, another output, part of the home, or another's file.
 
     `--force` replaces another's file, but nothing else. A new file may lie in a folder that is read.
@@ -54,16 +60,19 @@ def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str,
     outputs = {name: mark for name, option in options.items() if (mark := mark_of(option)) and values[name]}
     inputs = [path for name in options.keys() - outputs.keys() for path in _read(name, options[name], values[name])]
     force = values.get("force")
+    files = {name: mark.files(values[name], command) for name, mark in outputs.items()}
     for name, mark in outputs.items():
-        path: Path = values[name]
-        twins = (values[other] for other in outputs if other != name and not mark.is_folder)
-        if any(os.path.realpath(path) == os.path.realpath(other) for other in twins):
-            raise UsageError(f"{path} is named for two outputs: name a file for each")
-        read = [one for one in inputs if mark.is_folder or one.is_file() or not _is_known(path, mark, one)]
-        if mark.kind:
-            check_replaceable(path, mark.kind, mark.is_ours, read, force, mark.most)
-        else:
-            check_output(path, read, mark.is_folder)
+        twins = {os.path.realpath(file) for other in outputs if other != name for file in files[other]}
+        if mark.is_folder:
+            check_output(values[name], inputs, is_folder=True)
+        for path in files[name]:
+            if os.path.realpath(path) in twins:
+                raise UsageError(f"{path} is named for two outputs: name a file for each")
+            read = [one for one in inputs if one.is_file() or not _is_known(path, mark, one)]
+            if mark.kind:
+                check_replaceable(path, mark.kind, mark.is_ours, read, force, mark.most)
+            else:
+                check_output(path, read)
 
 
 def _read(name: str, option: inspect.Parameter, value: Any) -> Iterator[Path]:

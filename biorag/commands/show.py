@@ -122,9 +122,10 @@ def result(values: Mapping[str, Any], as_json: bool, print_values: Callable[[Any
 def pictures(bench: str, report: Mapping[str, Any], folder: Path | None) -> None:
     """Draw the report of a benchmark into a folder, if one is named."""
     if folder:
-        from biorag.benchmarks.pictures import write_pictures
+        from biorag.benchmarks.pictures import PICTURES
+        from biorag.utils.plots import write_both
 
-        for file in write_pictures(bench, report, folder):
+        for file in write_both(folder, bench, PICTURES[bench](report)):
             err.print(f"plot: {file}", soft_wrap=True)
 
 

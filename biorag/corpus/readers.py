@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn, cast
 
-from biorag.corpus.sources import DamagedSourceError, Source, is_utf16, read_chunks, read_lines, reader_of
+from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of, utf8_of
 from biorag.errors import BadInputError
 from biorag.types import Change, Deletion, Snippet
 from biorag.utils.parsing import parse_json
@@ -219,9 +219,7 @@ def read_text(source: Source) -> str:
         if len(content) > LARGEST_TEXT:
             raise DamagedSourceError(source.name, 1, f"more than {LARGEST_TEXT >> 20} MiB: split it")
     try:
-        if is_utf16(content):
-            return content.decode("utf-16", "replace")
-        return text_of(bytes(content))
+        return text_of(utf8_of(bytes(content)))
     except ValueError as error:
         raise DamagedSourceError(source.name, 1, str(error)) from None
 

@@ -56,7 +56,7 @@ _SIGNS = {"textless": "<", "textgreater": ">", "textbar": "|", "textquotedbl": '
 def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
     """Yield the entries of a file with their first lines, as bibtexparser reads them, repeated fields and keys too."""
     import bibtexparser
-    from bibtexparser.model import DuplicateBlockKeyBlock, DuplicateFieldKeyBlock, Entry
+    from bibtexparser.model import DuplicateBlockKeyBlock, DuplicateFieldKeyBlock, Entry, ImplicitComment
 
     library = bibtexparser.parse_string(_NO_COMMA.sub(r"\1,\2", read_text(source)))
     keys: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
         elif id(block) in failed:
             fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
             yield line, Record(source.label, {}, raw, fault=fault)
-    if not library.blocks:
+    if all(isinstance(block, ImplicitComment) for block in library.blocks):
         raise DamagedSourceError(source.name, 1, "no BibTeX entry in it")
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import zlib
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, register_error
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +51,9 @@ FOREIGN = {
     LFS_POINTER: "a Git-LFS pointer, not the data: run 'git lfs pull' and try again",
 }
 TEXTS = (".txt", ".txt.gz")  # names that other formats have too, as PubMed's own export
+# What is not UTF-16 in a file that says so becomes what is not UTF-8 either, so that its record alone is refused.
+REFUSED = "refused"
+register_error(REFUSED, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 # Files beside a corpus that may have its format.
 ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)[._-].*", re.IGNORECASE
@@ -338,8 +341,8 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
     """
     number = 0
     with faults_named(source, lambda: number + 1), opened(source) as stream:
-        recoded = io.TextIOWrapper(stream, "utf-16", "replace", newline="\n") if is_utf16(stream.peek(2)) else None
-        while line := recoded.readline(MAX_LINE + 1).encode() if recoded else stream.readline(MAX_LINE + 1):
+        recoded = io.TextIOWrapper(stream, "utf-16", REFUSED, newline="\n") if is_utf16(stream.peek(2)) else None
+        while line := _bytes(recoded.readline(MAX_LINE + 1)) if recoded else stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
                 raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
@@ -349,7 +352,16 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
                 yield number, line.rstrip(b"\r\n")
 
 
-def is_utf16(content: bytes | bytearray) -> bool:
+def utf8_of(content: bytes) -> bytes:
+    """Return a text as UTF-8, from UTF-16 if its byte order mark says so, and what is neither as no UTF-8."""
+    return _bytes(content.decode("utf-16", REFUSED)) if is_utf16(content) else content
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def is_utf16(content: bytes) -> bool:
     """Return whether a file that begins so is UTF-16, by its byte order mark."""
     return content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
 
@@ -383,8 +395,7 @@ def _beginning_of(source: Source) -> bytes:
 
 def _begun(content: bytes) -> tuple[list[ReaderKind], list[ReaderKind], str]:
     """Return the formats of a file that begins so, those that its root element leaves first, and this element."""
-    text = content.decode("utf-16", "replace").encode() if is_utf16(content) else content
-    beginning, root = text.removeprefix(BOM_UTF8).lstrip(), _root_of(content)
+    beginning, root = utf8_of(content).removeprefix(BOM_UTF8).lstrip(), _root_of(content)
     begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
     return [kind for kind in begun if not kind.roots or root in kind.roots], begun, root
 
@@ -404,8 +415,7 @@ def _named(path: Path) -> list[ReaderKind]:
 
 def _root_of(content: bytes) -> str:
     """Return the name of the root element in the first bytes of a file; "" if they hold none."""
-    encoding = "utf-16" if is_utf16(content) else "utf-8"
-    root = _ROOT.match(content.removeprefix(BOM_UTF8).decode(encoding, "replace"))
+    root = _ROOT.match(utf8_of(content).removeprefix(BOM_UTF8).decode("utf-8", "replace"))
     return root[1] if root else ""
 
 

@@ -45,7 +45,7 @@ class Survey:
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
     are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets;
-    `unread` those that cannot be read, or not to their ends.
+    `unread` those that cannot be read, or not to their ends, or hold nothing.
     `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
     BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
     `seconds` is how long it took to read the files.
@@ -61,7 +61,7 @@ class Survey:
     sample: tuple[Snippet, ...] = ()
     deletions: int = 0
     revived: frozenset[int] = frozenset()
-    skipped: frozenset[Source] = frozenset()
+    skipped: Mapping[Source, SourceRecord] = field(default_factory=dict)
     unread: frozenset[Source] = frozenset()
     known: int = 0
     ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64), compare=False, repr=False)
@@ -169,7 +169,7 @@ def survey(
                 records.append(tally.counted(record, changes, rejects))
                 unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
             last = skipped.get(source) or records[-1]
-            unread.update([source] if last.rejected and not last.snippets + last.deletions else [])
+            unread.update([] if last.snippets + last.deletions else [source])  # an empty one may have been cut to that
     if sources and (not (tally.ids or skipped) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
@@ -186,7 +186,7 @@ def survey(
         sample=tuple(snippet for _, _, snippet in sorted(tally.sample, reverse=True)),
         deletions=tally.deletions,
         revived=revived,
-        skipped=frozenset(skipped),
+        skipped=skipped,
         unread=frozenset(unread),
         known=sum(record.snippets for record in skipped.values()),
         ids=np.array(tally.ids, np.uint64),
@@ -265,8 +265,18 @@ class FileSync:
     lacking: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
-        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
+    def of(
+        cls,
+        ledger: SourceLedger,
+        files: FoundFiles,
+        survey: Survey,
+        keep_missing: bool = False,
+        taken: Sequence[SourceRecord] = (),
+    ) -> FileSync:
+        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost.
+
+        `taken` is what the index was made from, by which files are known that no ledger has.
+        """
         by_name = {record.name: record for record in survey.sources}
         new = {source: by_name[source.name] for source in files.sources if source.name in by_name and is_held(source)}
         moved = ledger.moved(files, [record.sha256 for record in new.values()])
@@ -289,6 +299,8 @@ class FileSync:
             key for key in unread & ledger.files.keys() if survey.read(ids := ledger.files[key].documents) < {*ids}
         )
         held = {*kept, *(lost.values() if keep_missing else ())}
+        unheld = (key for key in _less_read(files, survey, taken) if not ledger.documents_of([key]))
+        kept = sorted({*kept, *unheld})
         emptied = _emptied(set(gone.values()) - set(moved), files)
         read: dict[Source, list[str]] = {source: [] for source in new}
         return cls(ledger, gone, left_out, kept, held, emptied, files, new, read, twins, is_shared)
@@ -333,11 +345,26 @@ class FileSync:
             key, record = key_of(source), self.records[source]
             before = self.ledger.files[key].documents if key in self.held else ()
             faults = (
-                self.ledger.files[key].faults if key in self.kept else (record.rejected, len(faults_beside(source)))
+                self.ledger.files[key].faults
+                if before and key in self.kept
+                else (record.rejected, len(faults_beside(source)))
             )
             ids, beside = tuple(dict.fromkeys([*before, *documents])), beside_hash(source) or ""
             read[key] = HeldFile(None if before else record.sha256, ids, beside, faults)
         return self.ledger.taken(read, self.left_out, self.files)
+
+
+def _less_read(files: FoundFiles, survey: Survey, taken: Sequence[SourceRecord]) -> Iterator[str]:
+    """Yield the files that had more snippets when they were taken in, and cannot be read as far as then."""
+    most: dict[str, SourceRecord] = {}
+    for record in sorted(taken, key=lambda record: record.snippets):
+        most[os.path.realpath(record.name)] = record
+    read = {record.name: record for record in (*survey.sources, *survey.skipped.values())}
+    for source in files.sources:
+        if before := most.get(key_of(source)):
+            record = read.get(source.name, replace(before, snippets=0))
+            is_worse = source in survey.unread or record.rejected > before.rejected
+            yield from [key_of(source)] * (is_worse and record.snippets < before.snippets)
 
 
 def _emptied(gone: AbstractSet[str], files: FoundFiles) -> list[str]:

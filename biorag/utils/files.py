@@ -223,6 +223,8 @@ def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool
     if own or any(_is_within(path, kept) for kept in inputs):
         why = "is biorag's own" if own else "is read by this command"
         raise UsageError(f"{path} {why}: name another {'folder' if is_folder else 'file'} to write")
+    if is_folder and path.is_file():
+        raise UsageError(f"{path} is a file: name a folder to write into")
     _refuse_link(path)
 
 

@@ -15,6 +15,7 @@ from biorag.utils.files import timestamp, try_lock
 LOCK = "lock"
 LONGEST = 4096  # bytes of a lock file
 TRIES = 10  # to lock a file that stays where it is
+begun: set[str] = set()  # kinds of what this process has begun to write, which the same command resumes
 _NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -34,6 +35,7 @@ class DirectoryLock:
             self._close()
             raise
         if exclusive:
+            begun.add(what)
             self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(" ")}))
 
     def _take(self, folder: Path, what: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import UsageError
 from biorag.utils.files import BEGINNING, check_replaceable
 from biorag.utils.parsing import parse_json, read_beginning
 
@@ -64,8 +63,6 @@ def check_results(folder: Path, files: Mapping[str, Callable[[bytes], bool]], in
 
     Each of the files, by its path in the folder, comes with what tells an earlier one of ours by its beginning.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: name a folder with --out")
     for name, is_ours in files.items():
         check_replaceable(folder / name, "result", is_ours, inputs)
 

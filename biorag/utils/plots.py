@@ -23,6 +23,7 @@ STYLE = {
     "svg.hashsalt": "biorag",
     "svg.fonttype": "none",
 }
+MADE_BY = {"png": {"Software": "biorag"}, "svg": {"Creator": "biorag", "Date": None}}  # by the format; see `is_plot`
 LEGEND = 6  # names up to which a legend stands for them; more stand beside what they name
 ROW = 0.26  # inches of a row of dots or bars
 ABOVE = {"fontsize": "small", "frameon": False, "loc": "lower left", "bbox_to_anchor": (0, 1.0)}  # of a legend
@@ -226,7 +227,13 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
             axes.set_title(panel.title, loc="left", pad=above, fontweight="bold")
         kind = path.suffix.removeprefix(".") or "png"
         with replacing(path) as stream:
-            figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(stream, format=kind, dpi=120, metadata=MADE_BY[kind])
+
+
+def is_plot(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a plot of ours, which names its maker where matplotlib does."""
+    in_svg = beginning.startswith(b"<?xml") and b"<cc:Agent>\n      <dc:title>biorag</dc:title>\n" in beginning
+    return in_svg or (beginning.startswith(b"\x89PNG") and beginning[37:].startswith(b"tEXtSoftware\0biorag"))
 
 
 def write_both(folder: Path, name: str, panels: Sequence[Panel]) -> list[Path]:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from biorag.errors import MismatchError, ServiceError
 from biorag.types import OnProgress
 from biorag.utils.files import BEGINNING, check_output, json_line, json_text, replacing, sha256_of, try_lock, write_json
-from biorag.utils.locks import LOCK, DirectoryLock
+from biorag.utils.locks import LOCK, DirectoryLock, begun
 from biorag.utils.outputs import is_lock
 from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginning, read_regular, validated
 
@@ -240,6 +240,7 @@ class Rows(ResumableRun):
                 raise ServiceError(
                     f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
                 )
+            begun.add("rows")
             yield stream
 
     def remove(self) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from biorag.benchmarks.abstention import reliability, risk_coverage_curve
-from biorag.benchmarks.pictures import certainty, measures, stages, write_pictures
-from biorag.utils.plots import Interval
+from biorag.benchmarks.pictures import PICTURES, certainty, measures, stages
+from biorag.utils.plots import Interval, write_both
 
 RETRIEVAL = {"dataset": "bioasq", "metrics": {"nDCG@10": 0.7, "success@5": 0.9}}
 STAGES = {
@@ -53,6 +53,6 @@ def test_files_of_a_report(tmp_path, asked):
     told = {"risk_coverage": [(0.5, 0.0), (1.0, 0.25)], "reliability": [(0.1, 0.2), (0.9, 0.8)]}
     report = {"abstention": told if asked else None}
     assert len(certainty(report)) == 2 * asked
-    files = write_pictures("answers", report, tmp_path / "plots")
+    files = write_both(tmp_path / "plots", "answers", PICTURES["answers"](report))
     assert [file.name for file in files] == ["answers.png", "answers.svg"] * asked
     assert all(file.stat().st_size > 1000 for file in files)

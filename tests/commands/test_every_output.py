@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 from typer.models import ArgumentInfo
 
+from biorag.benchmarks.pictures import PICTURES
 from biorag.cli import app
 from biorag.commands.outputs import Writes, mark_of
 from tests.cli import failed, invoke
@@ -34,6 +35,15 @@ READ = {
     *("references", "rows", "run", "scenario_file", "search", "sets", "snippets", "sources", "template", "test_ids"),
     *("train", "vectors"),
     "sweep",  # `ablate --init` writes it only if it is not there
+}
+# Folders that a run's manifest, or the command itself, keeps: their files are not known before it runs.
+KEPT = {
+    *("ablate", "reproduce", "run", "train pipeline", "merge", "tune", "tune prompt"),
+    *("corpus export", "embed", "index"),
+    *("data get", "data convert", "data sample", "models convert"),
+    *(f"bench {name}" for name in ("answers", "bioasq", "mirage", "mteb", "verification")),
+    *(f"train {name}" for name in ("retriever", "reranker", "cross-encoder", "question-generator")),
+    *(f"train {name}" for name in ("reader", "generator", "language-model")),
 }
 
 
@@ -79,6 +89,22 @@ def test_each_path_that_a_command_takes_is_read_or_marked_as_written():
     assert len(OUTPUTS) > 40
 
 
+def test_each_folder_names_its_files_or_is_kept_by_its_run():
+    folders = [(name, one) for name, one in OUTPUTS if one.mark.is_folder]
+    assert {name for name, one in folders if not one.mark.names} == KEPT
+    assert {name.removeprefix("bench ") for name, one in folders if one.words == ("--plot",)} == set(PICTURES)
+
+
+PATHS = [(name, one) for name, taken in COMMANDS.items() for one in taken if one.is_path]
+
+
+@pytest.mark.parametrize(("name", "path"), PATHS, ids=lambda one: one if isinstance(one, str) else one.parameter.name)
+def test_no_path_may_be_empty(name, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed(run(name, tmp_path / "home", {path.parameter.name: ""}), 2, "is an empty path: name a file or folder")
+    assert list(tmp_path.iterdir()) == []
+
+
 def run(name: str, home: Path, values: dict[str, str]) -> Any:
     """Run a command with these values of parameters, and any of those that it requires besides."""
     words: list[str] = []
@@ -107,7 +133,15 @@ def test_no_output_is_an_input_another_output_or_part_of_the_home(name, output, 
         for path in ("mine.docx", "./link.docx", str(tmp_path / "mine.docx")):
             given = {output.parameter.name: path, other.parameter.name: "mine.docx"}
             failed(run(name, tmp_path / "home", given), 2, "named for two outputs" if other.mark else "is read by")
-    if output.mark.kind:
+    for path in output.mark.files(Path("mine"), name.split()[-1]) if is_folder else ():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a thesis\n")
+        failed(run(name, tmp_path / "home", {output.parameter.name: "mine"}), 2, path, "that biorag wrote")
+        assert path.read_text() == "a thesis\n"
+        path.unlink()
+    if is_folder:
+        failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx"}), 2, "is a file: name a folder")
+    elif output.mark.kind:
         failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx"}), 2, "that biorag wrote")
     assert Path("mine.docx").read_text() == "a chapter\n"
     assert not any(path.exists() for path in own)

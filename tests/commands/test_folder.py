@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -23,6 +24,7 @@ from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.corpus.samples import searchable_pdf
+from tests.pubmed_records import article, file_of
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny
         expected = held(tmp_path / "home", f"new{number}")
         if "breaks" in change:  # what it held is kept
             expected["dose.pdf#page=1"] = before["dose.pdf#page=1"]
-            assert f"Kept, though these files cannot be read now: {papers / 'dose.pdf'}" in kept.stderr
+            assert f"Kept, though these files cannot be read now, or hold nothing: {papers / 'dose.pdf'}" in kept.stderr
             assert report["unreadable"] == [str(papers / "dose.pdf")]
         before = held(tmp_path / "home", "kept")
         assert before == expected, change
@@ -315,7 +317,7 @@ def test_what_cannot_be_read_is_kept_and_named(run, papers, tiny_encoder, tmp_pa
     assert (result.exit_code, report["deleted"], held(tmp_path / "home", "kept")) == (3, 0, before), result.stderr
     unread = [papers / "closed" / "deep" / "inside.md", papers / "dose.pdf", target]
     assert sorted(report["unreadable"]) == sorted(map(str, unread))
-    assert "3 files cannot be read now, and what index 'kept' held of them is kept" in result.stderr
+    assert "3 files cannot be read now, or hold nothing, and what index 'kept' held of them is kept" in result.stderr
     (papers / "dose.pdf").write_bytes(dose)
     (tmp_path / "elsewhere.md").rename(target)
     report = done(run("index", papers, "--name", "kept", "--json"))
@@ -379,6 +381,68 @@ def test_a_link_to_nothing_in_place_of_a_file_keeps_what_it_held(run, followed, 
 def test_a_damaged_page_keeps_what_it_held(run, followed, tmp_path):
     (followed[0] / "page.html").write_bytes(b"abc \x80\x81\xff" + bytes(range(256)))
     assert "line 1: not UTF-8" in check_kept(run, tmp_path / "home", followed, [followed[0] / "page.html"])
+
+
+INVALID = b"\xff\xfe\x00\xd8\x00\xd8"  # the byte order mark of UTF-16, and half surrogate pairs
+CUT_FILES = {
+    **{f"empty{suffix}": b"" for suffix in (".txt", ".md", ".jsonl", ".csv")},
+    **{f"blank{suffix}": b"\n \n" for suffix in (".txt", ".md", ".jsonl")},
+    **{f"invalid{suffix}": INVALID for suffix in (".txt", ".md", ".html", ".bib", ".csv", ".ris")},
+    "header.csv": b"id,title,abstract\n",
+    "front.md": b"---\ntitle: Gout\n---\n",
+    "words.bib": b"hello\n",
+    "error.bib": b"<!DOCTYPE html>\n<html><body>502 Bad Gateway</body></html>\n",
+}
+WHOLE = {
+    ".txt": "Rabies in {} is fatal.",
+    ".md": "# Gout\n\nGout in {} is painful.\n",
+    ".html": "<title>Gout</title><p>Gout in {} is painful.</p>",
+    ".jsonl": '{{"id": "{0}", "title": "Gout", "content": "Gout in {0}."}}\n',
+    ".csv": "id,title,abstract\nrow-{0},Zinc in {0},Colds.\n",
+    ".bib": "@article{{{0}, title={{Colchicine in {0}}}, abstract={{Colchicine.}}}}\n",
+    ".ris": "TY  - JOUR\nTI  - Aspirin in {}\nAB  - Aspirin.\nER  - \n",
+}
+
+
+def test_a_file_without_a_record_that_had_some_keeps_them(run, followed, tmp_path):
+    """Of whatever kind: empty, as a full disk leaves it, of another kind, or UTF-16 that is none."""
+    for name in CUT_FILES:
+        stem, suffix = name.split(".")
+        (followed[0] / name).write_text(WHOLE[f".{suffix}"].format(stem))
+    done(run("index", *followed, "--name", "kept", "--json"))
+    for name, content in CUT_FILES.items():
+        (followed[0] / name).write_bytes(content)
+    stderr = check_kept(run, tmp_path / "home", followed, [followed[0] / name for name in CUT_FILES])
+    assert "invalid.txt, line 1: not UTF-8" in stderr and "words.bib, line 1: no BibTeX entry in it" in stderr
+    for name in CUT_FILES:
+        (followed[0] / name).unlink()
+    report = done(run("index", *followed, "--name", "kept", "--yes", "--json"))
+    assert (report["deleted"], report["unreadable"]) == (len(CUT_FILES), [])
+
+
+def test_damaged_files_of_pubmed_are_named_until_they_are_whole(run, tiny_encoder, tmp_path):
+    """Their records stay whatever their files hold; also of one that is cut, whose first record is still read."""
+    folder = tmp_path / "papers"
+    note(folder / "note.txt", "Rabies is fatal.")
+    files = [folder / "0.xml", folder / "1.xml", folder / "2.xml", folder / "3.xml.gz"]
+    whole = [file_of(article(10 * number + 1, "One."), article(10 * number + 2, "Two.")) for number in range(4)]
+    whole[3] = gzip.compress(whole[3])
+    always_cut = file_of(article(91, "Nine."), article(92, "Ten."))
+    (folder / "cut.xml").write_bytes(always_cut[:-60])
+    for path, content in zip(files, whole, strict=True):
+        path.write_bytes(content)
+    done(run("index", folder, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    before = held(tmp_path / "home", "kept")
+    for path, content in zip(files, (bytes(300), b" \n", whole[2][:-60], whole[3][:40]), strict=True):
+        path.write_bytes(content)
+    for _ in range(2):
+        result = run("index", folder, "--name", "kept", "--json")
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["unreadable"]) == (3, list(map(str, files))), result.stderr
+        assert held(tmp_path / "home", "kept") == before
+    for path, content in zip(files, whole, strict=True):
+        path.write_bytes(content)
+    assert done(run("index", folder, "--name", "kept", "--json"))["unreadable"] == []
 
 
 def test_references_that_may_not_be_read_stop_no_folder(run, followed, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import matplotlib.figure
 import pytest
 
 from biorag.errors import MissingError
-from biorag.utils.plots import Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, write_plot
+from biorag.utils.plots import Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, is_plot, write_plot
 
 FIRST = LinePanel(
     "Quality",
@@ -80,6 +80,13 @@ def test_parts_add_up(figures, tmp_path):
     (axes,) = figures[0].axes
     assert [(patch.get_x(), patch.get_width()) for patch in axes.patches] == [(0, 1), (0, 2), (1, 0), (2, 3.5)]
     assert [text.get_text() for text in axes.texts] == ["1", "5.5"]
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_plot_is_told_from_what_others_draw_with_matplotlib(tmp_path, kind):
+    write_plot(tmp_path / f"plot.{kind}", [FIRST])
+    matplotlib.figure.Figure().savefig(tmp_path / f"other.{kind}")
+    assert [is_plot((tmp_path / f"{name}.{kind}").read_bytes()) for name in ("plot", "other")] == [True, False]
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

@@ -22,11 +22,14 @@ from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import Progress, Snippet
 from biorag.utils.files import disk_bytes, scratch_folder
+from biorag.utils.outputs import begins_with_key
 from biorag.utils.versions import require
 
 MEGABYTE = 1 << 20
 TIMES = ("mean", "p50", "p95", "p99")
 ONE_BY_ONE = ("fetch", "rerank", "rerank_colbert_ai", "total_without_generator", "total_with_generator")
+
+is_report = begins_with_key("machine")  # whether a file that begins so is a report
 
 LatencyTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, columns, rows as shown
 

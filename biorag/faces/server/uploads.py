@@ -247,7 +247,8 @@ def _copied(folder: Path, sent: Sequence[UploadFile]) -> list[Path]:
 
 def file_name(sent: str) -> str:
     """Return the name under which a file is kept, of the name that a browser sent: no path, nothing hidden."""
-    name = showable(sent.replace("\\", "/").rpartition("/")[2]).strip().lstrip(".")
+    name = sent.replace("\\", "/").rpartition("/")[2].strip().lstrip(".")
+    name = showable(name.translate({9: 0, 10: 0}))  # texts may have tabs and line feeds, ids may not
     stem, dot, suffix = name.rpartition(".")
     room = LONGEST_NAME - len(suffix.encode()) - 1
     return stem.encode()[: max(room, 0)].decode("utf-8", "ignore") + dot + suffix if dot else name

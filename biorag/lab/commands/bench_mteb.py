@@ -93,7 +93,8 @@ def _measured(models: Mapping[str, Settings], tasks: Tasks, out: Path) -> dict[s
     group = find_group(tasks.group) if tasks.group else None
     instructions = read_tasks(tasks.instructions) if tasks.instructions else None
     documents: list[dict[str, Any]] = []
-    check_results(out, {"report.json": begins_with_key("model"), PER_QUESTION: is_per_question})
+    figures = {str(Path(name, PER_QUESTION)): is_per_question for name in models}
+    check_results(out, {"report.json": begins_with_key("model"), **figures})
     for name, settings in models.items():
         chosen = chosen_tasks(
             tasks.task or (), group, tasks.language or (), tasks.local or (), tasks.recommendation or ()

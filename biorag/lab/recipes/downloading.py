@@ -16,6 +16,7 @@ from biorag.errors import MismatchError, ServiceError
 from biorag.types import Progress
 from biorag.utils.files import make_folder, require_room, sha256_of, sync_folder, try_lock, write_text
 from biorag.utils.http import EXCERPT, ReplyRefusedError, Retries
+from biorag.utils.locks import begun
 from biorag.utils.network import Server, proxy_of, without_credentials
 from biorag.utils.parsing import opened_regular
 
@@ -41,6 +42,7 @@ def download(server: Server, path: Path, sha256: str, progress: Progress) -> Non
     with opened_regular(part, "ab") as stream:
         if not try_lock(stream):
             raise ServiceError(f"another process is downloading {path}: wait until it has ended")
+        begun.add("download")
         _fill(stream, server, path, bool(sha256), progress)
         stream.flush()
         os.fsync(stream.fileno())

@@ -17,7 +17,7 @@ from biorag.corpus.fields import WEB_PAGE
 from biorag.corpus.joining import joined
 from biorag.corpus.publications import described
 from biorag.corpus.readers import text_of, with_values
-from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened
+from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened, utf8_of
 from biorag.errors import BadInputError
 from biorag.papers.files.facts import own_authors, printable, without_citation
 from biorag.papers.files.texts import PaperPart, passages_of, reader
@@ -193,13 +193,11 @@ def web_page(source: Source) -> Any:
 
 def _as_utf8(source: Source, content: bytes) -> bytes:
     """Return a web page in UTF-8; raises `DamagedSourceError` if it is not that, and declares nothing else."""
-    if is_utf16(content):
-        return content.decode("utf-16", "replace").encode()
     declared = _DECLARED.search(content[:1024])  # as far as browsers look
     try:
-        return text_of(content).encode()
+        return text_of(utf8_of(content)).encode()
     except ValueError as error:
-        if declared is None or b"\0" in content:
+        if declared is None or b"\0" in content or is_utf16(content):
             raise DamagedSourceError(source.name, 1, str(error)) from None
     return content.decode(declared[1].decode(), "replace").encode()
 

@@ -170,6 +170,7 @@ def test_a_name_that_is_taken_gets_a_number_and_the_same_file_is_kept_once(clien
         (".hidden.pdf", "hidden.pdf"),
         ("a\x00\x1b[2J.pdf", "a��[2J.pdf"),
         ("ü" * 300 + ".pdf", "ü" * 88 + ".pdf"),
+        ("tab\tand\nline.ris", "tab�and�line.ris"),
         ("paper", "paper"),
     ],
 )
