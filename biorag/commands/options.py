@@ -15,7 +15,7 @@ from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
 from biorag.commands.outputs import Writes
 from biorag.errors import UsageError, check_name, unknown_name
-from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind
+from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind, library_of
 from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
@@ -109,7 +109,7 @@ class BadLines:
     on_bad_line: Annotated[
         str | None,
         typer.Option(
-            help="stop, or skip: continue and write a rejects file. Default: skip in folders, else stop.",
+            help="stop, or skip: continue and write a rejects file. Default: skip in folders and Zotero, else stop.",
             **choices(BAD_LINE),
         ),
     ] = None
@@ -117,11 +117,11 @@ class BadLines:
     def file(self, folder: Path | None, corpus: Sequence[str] = ()) -> RejectsFile | None:
         """Return the rejects file, in the folder of the result; None if a bad line stops the command.
 
-        A folder of the `corpus` may hold files that cannot be read.
+        A folder or a library of the `corpus` may hold files that cannot be read.
         """
         from biorag.corpus.rejects import REJECTS, RejectsFile
 
-        lenient = self.on_bad_line is None and any(Path(name).is_dir() for name in corpus)
+        lenient = self.on_bad_line is None and any(library_of(name) or Path(name).is_dir() for name in corpus)
         chosen = self.on_bad_line or ("skip" if lenient else "stop")
         check_name("--on-bad-line", chosen, BAD_LINE)
         if chosen == "stop":

@@ -104,10 +104,15 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
             entries = _entries(library, collection)
             attached = list(library.rows(_ATTACHED))
             rows = list(library.rows("SELECT 0, collectionName, key FROM collections ORDER BY 2, 3"))
+    except OSError as error:
+        raise BadInputError(f"{database} cannot be read: {error.strerror}: check its permissions") from None
     except (sqlite3.Error, ValueError) as error:
         raise BadInputError(
-            f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
+            f"{database} cannot be read as a Zotero library ({error}): it is damaged, or of another program, unless "
+            f"Zotero is writing to it: close Zotero and retry, or put Zotero's backup, {DATABASE}.bak, in its place"
         ) from None
+    if not entries and not collection:
+        raise BadInputError(f"{database} holds no reference outside Zotero's trash: add one, or restore one from there")
     if collection and not entries:
         collections = {name for _, name, _ in rows}
         others = ", ".join(map(repr, sorted(collections)[:MOST_NAMED])) or "none"
@@ -125,7 +130,7 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
             continue
         if not os.path.isfile(paper):  # noqa: PTH113 - also of a name that is too long, or a folder without permission
             logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
-            missing.append(paper)
+            missing.extend([paper] if "\0" not in stored else [])  # what is no path was never read
         else:
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
@@ -159,6 +164,8 @@ class _Library:
     """Zotero's database, as it is while Zotero runs and locks it; raises `ValueError` at more than one can hold."""
 
     def __init__(self, path: Path) -> None:
+        with path.open("rb"):  # SQLite does not say why it cannot
+            pass
         self._left = LEAST_TEXT + MOST_TIMES * path.stat().st_size
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)

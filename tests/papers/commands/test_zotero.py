@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from biorag.models import finding
 from biorag.papers.files.zotero import zotero_corpus
 from tests.cli import done, failed, invoke
 from tests.papers.files.papers import BODY, paper
@@ -220,6 +222,44 @@ def test_papers_of_a_storage_that_is_not_mounted_are_kept(run, database):
     with closing(sqlite3.connect(database)) as library, library:
         library.execute("INSERT INTO deletedItems VALUES (4)")
     assert done(run("index", str(database), "--name", "mine", "--yes", "--json"))["snippets"] < before
+
+
+def refused(monkeypatch, *names: str) -> None:
+    """Refuse to open files of these names, as one without permission; a superuser may open all."""
+    opening = io.open
+
+    def refusing(file, *rest, **others):
+        if Path(str(file)).name in names:
+            raise PermissionError(13, "Permission denied", str(file))
+        return opening(file, *rest, **others)
+
+    finding._computed_hash.cache_clear()
+    monkeypatch.setattr(io, "open", refusing)
+
+
+def test_papers_that_cannot_be_read_stop_no_library(run, database, monkeypatch):
+    """One without permission is kept and named, and a path with a NUL is no file."""
+    before = done(run("index", str(database), "--name", "mine", "--json"))["snippets"]
+    with closing(sqlite3.connect(database)) as library, library:
+        add(library, 9, {"title": "Malaria and mosquitoes", "abstractNote": "Mosquitoes transmit malaria."})
+        library.execute("UPDATE itemAttachments SET path = '/a' || char(0) || '/b.pdf' WHERE itemID = 5")
+    with monkeypatch.context() as patched:
+        refused(patched, "download (3).pdf")
+        outcome = run("index", str(database), "--name", "mine", "--json")
+    report = json.loads(outcome.stdout)
+    assert (outcome.exit_code, report["snippets"], report["deleted"]) == (3, before + 1, 0), outcome.stderr
+    assert report["unreadable"] == [str(database.parent / "storage" / "PDF00001" / "download (3).pdf")]
+    assert "b.pdf: attached to 'Rabies after bites', but not there" in outcome.stderr
+    assert done(run("index", str(database), "--name", "mine", "--json"))["unreadable"] == []
+
+
+def test_a_library_without_permission_and_one_of_trash_are_told(run, database, monkeypatch):
+    with monkeypatch.context() as patched:
+        refused(patched, database.name)
+        failed(run("index", str(database), "--name", "mine"), 3, "cannot be read: Permission denied: check its perm")
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO deletedItems VALUES (1), (2)")
+    failed(run("index", str(database), "--name", "mine"), 3, "holds no reference outside Zotero's trash")
 
 
 def test_collections_and_libraries_that_are_called_alike_are_two(run, database, tmp_path):
