@@ -31,7 +31,6 @@ from biorag.utils.panics import is_panic
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
-INTERRUPTED, TERMINATED = 130, 143
 UNREAD = 141  # as of what SIGPIPE ends: nobody reads the output any more
 INTERNAL = 1
 AFTER_STOP = 5.0  # seconds in which an error is what a library made of a signal
@@ -133,10 +132,6 @@ PROGRAM = Registry(
 )
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
-
-
 _stops: list[tuple[float, int]] = []  # when signals came, and which: a library may make another error of one, or none
 
 
@@ -162,18 +157,20 @@ def _told(debug: bool = False) -> Iterator[None]:
     """End the program at an error that users see, which is told in one sentence."""
     try:
         yield
+    except SystemExit:
+        raise
     except BrokenPipeError:
-        raise typer.Exit(UNREAD) from None
-    except KeyboardInterrupt as stop:
-        raise _ended(stop) from None
+        raise SystemExit(UNREAD) from None
     except BaseException as error:
+        if _stops:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         message, code = _sentence_of(error)
         if debug:
             typer.echo(showable(traceback.format_exc()), err=True)
         for line in error.details if isinstance(error, BioragError) else ():
             typer.echo(showable(line), err=True)
         _print_error(message)
-        raise typer.Exit(code) from None
+        raise SystemExit(code) from None
 
 
 app = Application(
@@ -224,8 +221,10 @@ def settings(
 
 def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
-    if _stops and time.monotonic() - _stops[-1][0] < AFTER_STOP:
-        return _interrupted(), 128 + _stops[-1][1]
+    if isinstance(error, KeyboardInterrupt) or (_stops and time.monotonic() - _stops[-1][0] < AFTER_STOP):
+        resumes = begun - {"export"}  # of a model, which a search makes if need be, and from the start
+        kept = "; finished work is kept, and the same command resumes" if resumes else ""
+        return f"interrupted{kept}", 128 + (_stops[-1][1] if _stops else signal.SIGINT)
     if isinstance(error, BioragError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -258,18 +257,9 @@ def _print_error(message: str) -> None:
         typer.echo(f"error: {showable(message)}", err=True)
 
 
-def _code_of(stop: KeyboardInterrupt) -> int:
-    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
-
-
-def _interrupted() -> str:
-    resumes = begun - {"export"}  # of a model, which a search makes if need be, and from the start
-    return f"interrupted{'; finished work is kept, and the same command resumes' if resumes else ''}"
-
-
 def _stop(number: int, frame: object) -> None:
     _stops.append((time.monotonic(), number))
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    raise KeyboardInterrupt
 
 
 def _unraisable(fault: Any) -> None:
@@ -280,14 +270,6 @@ def _unraisable(fault: Any) -> None:
         sys.__unraisablehook__(fault)
 
 
-def _ended(stop: KeyboardInterrupt) -> typer.Exit:
-    """Say that the command was interrupted, once; return its end."""
-    if _stops:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _print_error(_interrupted())
-    return typer.Exit(_code_of(stop))
-
-
 def _run() -> None:
     """Run a command, and write out what it printed, which a full disk or a closed pipe may not take."""
     try:
@@ -296,13 +278,9 @@ def _run() -> None:
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left cannot be interrupted
             sys.stdout.flush()
-    except OSError as error:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
-        if isinstance(error, BrokenPipeError):
-            sys.exit(UNREAD)
-        message, code = _sentence_of(error)
-        _print_error(message)
-        sys.exit(code)
+        raise
 
 
 def _to_stdout(write: Callable[[Any], Any], content: Any) -> Any:
@@ -331,14 +309,9 @@ def main() -> None:
             encoding="utf-8", errors="backslashreplace"
         )  # as JSON is, whatever the locale
     try:
-        _run()
-    except KeyboardInterrupt as stop:  # before a command began
-        sys.exit(_ended(stop).exit_code)
+        with _told():
+            _run()
     except Exception as error:
-        with suppress(type(error)):
-            message, code = _sentence_of(error)
-            _print_error(message)
-            sys.exit(code)
         if "--debug" in sys.argv:
             sys.excepthook = _print_traceback
             raise

@@ -26,6 +26,7 @@ from biorag.indexes.reading import stored_snippets
 from biorag.lab.citation_graph.building import add, pairs_of
 from biorag.types import Index, OnProgress, Progress, Snippet
 from biorag.utils.files import json_line, replacing
+from biorag.utils.locks import begun
 from biorag.utils.outputs import first_row
 
 SOURCE = "E-utilities"
@@ -70,6 +71,7 @@ class GraphFiller:
         graph = Graph(self.folder) if (self.folder / FILE).is_file() else None
         before = graph.size()[1] if graph else 0
         lacking = (papers[~np.isin(papers, graph.pmids())] if graph else papers).tolist()
+        begun.add("citations")
         asked = self.answers.ask(CITES, lacking, self.link.cited, self.on_progress)
         cited = dict(self.answers.read(CITES, lacking))
         pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
@@ -179,6 +181,7 @@ def fetch_query(
     if len(pmids) < min(matches, MOST):
         raise ServiceError("the E-utilities listed fewer papers than they counted: run the same command again later")
     pmids = pmids[:limit]
+    begun.add("records")
     with progress("Fetching records", len(pmids)) as advance:
         asked = answers.ask(RECORD, pmids, lambda batch: _records(link, batch), advance)
         advance(len(pmids) - asked)
