@@ -273,10 +273,7 @@ class FileSync:
         keep_missing: bool = False,
         taken: Sequence[SourceRecord] = (),
     ) -> FileSync:
-        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost.
-
-        `taken` is what the index was made from, by which files are known that no ledger has.
-        """
+        """Compare a corpus with what its files held before, also those `taken`; `keep_missing`: nothing is lost."""
         by_name = {record.name: record for record in survey.sources}
         new = {source: by_name[source.name] for source in files.sources if source.name in by_name and is_held(source)}
         moved = ledger.moved(files, [record.sha256 for record in new.values()])
@@ -356,9 +353,7 @@ class FileSync:
 
 def _less_read(files: FoundFiles, survey: Survey, taken: Sequence[SourceRecord]) -> Iterator[str]:
     """Yield the files that had more snippets when they were taken in, and cannot be read as far as then."""
-    most: dict[str, SourceRecord] = {}
-    for record in sorted(taken, key=lambda record: record.snippets):
-        most[os.path.realpath(record.name)] = record
+    most = {os.path.realpath(record.name): record for record in sorted(taken, key=lambda record: record.snippets)}
     read = {record.name: record for record in (*survey.sources, *survey.skipped.values())}
     for source in files.sources:
         if before := most.get(key_of(source)):

@@ -164,8 +164,7 @@ class _Library:
     """Zotero's database, as it is while Zotero runs and locks it; raises `ValueError` at more than one can hold."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb"):  # SQLite does not say why it cannot
-            pass
+        path.open("rb").close()  # SQLite does not say why it cannot
         self._left = LEAST_TEXT + MOST_TIMES * path.stat().st_size
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
