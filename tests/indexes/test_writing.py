@@ -387,9 +387,7 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         conflicts=frozenset(conflicts),
         avg_len=pytest.approx(mean),
         blocks=len(flat) - len(superseded),
-        unread=frozenset(
-            source for source, lines, read in zip(sources, good, files, strict=True) if len(read) > len(lines) == 0
-        ),
+        unread=frozenset(source for source, lines in zip(sources, good, strict=True) if not lines),
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
 

@@ -39,7 +39,7 @@ WEIGHED = (
     "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations that occurred with "
     "terbutaline alone."
 )
-LOWERS = "What lowers exacerbations of asthma?"
+KNOWN = "What is known of exacerbations of asthma?"
 INHALERS = "Does budesonide-formoterol as needed prevent exacerbations of mild asthma?"
 
 
@@ -311,7 +311,7 @@ def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, siz
         address_of("Does zinc help?", filter="colour=blue"): ".fault",
         address_of("Does zinc help?", index="nowhere"): ".fault",
         f"weigh?{urlencode({'claim': WEIGHED, 'index': 'inhalers'})}": ".supporting blockquote",
-        f"weigh?{urlencode({'question': LOWERS, 'index': 'inhalers', 'include_retracted': '1'})}": ".studies table",
+        f"weigh?{urlencode({'question': KNOWN, 'index': 'inhalers', 'include_retracted': '1'})}": ".studies table",
         "weigh": "#claim",
         "login": "#token",
     }
@@ -492,7 +492,7 @@ def trusting(demo_home, tmp_path_factory):
     """A server whose reader is trusted with both verdicts: the packaged one, with other thresholds."""
     folder = shutil.copytree(STARTER_READER, tmp_path_factory.mktemp("reader") / "trusted")
     trust = json.loads((folder / "trust.json").read_text())
-    trust["trust"] |= {"supports": 0.4, "contradicts": 0.4, "polar": 0.4}
+    trust["trust"] |= {"supports": 0.3, "contradicts": 0.3, "polar": 0.3}
     (folder / "trust.json").write_text(json.dumps(trust))
     with serving(demo_home, "--reader", folder, name="inhalers") as process:
         yield process
@@ -500,7 +500,7 @@ def trusting(demo_home, tmp_path_factory):
 
 def test_the_studies_that_answer_are_a_table_that_the_keyboard_sorts(browser, library):
     sized(browser, LARGE)
-    browser.get(library.url + address_of(LOWERS, index="inhalers", include_retracted="1"))
+    browser.get(library.url + address_of(KNOWN, index="inhalers", include_retracted="1"))
     assert found(browser, ".studies h2").text == "3 studies, the nearest first"
     assert not browser.find_elements(By.CSS_SELECTOR, ".studies .meter"), "no reader is trusted"
     head = [heading.text.split()[0] for heading in browser.find_elements(By.CSS_SELECTOR, ".studies thead th")]
