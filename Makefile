@@ -54,7 +54,7 @@ test: lint
 test-all: lint
 	$(PYTEST) -m "not recipes" --hypothesis-profile campaign
 
-# Every packaged recipe at the scale smoke, 2 minutes of CPU each, the main paper's 9; `test` rehearses one, and runs a short one.
+# Every packaged recipe at the scale smoke, 2 minutes of CPU each, the main paper's 9; `test` runs a short one.
 recipes: $(VENV)/dev.stamp
 	$(PYTEST) -m recipes
 

@@ -23,8 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.numpy import load_file, save_file
 
 from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.generators import open_likelihood_reader
@@ -32,6 +31,7 @@ from biorag.answering.readers.windows import EvidenceWindows
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_encoder
+from biorag.lab.merging.weights import recipe_of
 from biorag.models.exported import open_reader
 from biorag.models.exporting import write_export
 from biorag.models.finding import GGUF_ADAPTER, find_encoder
@@ -70,8 +70,8 @@ def say(*parts: object) -> None:
 def mean_of(models: Sequence[Path], out: Path) -> Path:
     """Write a reader whose weights are the mean of several trained from one base, and return its folder."""
     shutil.copytree(models[0], out, dirs_exist_ok=True)
-    weights = [load_file(model / WEIGHTS) for model in models]
-    mean = {name: torch.stack([each[name] for each in weights]).mean(dim=0) for name in weights[0]}
+    weights, recipe = [load_file(model / WEIGHTS) for model in models], recipe_of("linear", len(models), None, 1, 1)
+    mean = {name: recipe.merged([each[name] for each in weights], None) for name in weights[0]}
     save_file(mean, out / WEIGHTS, {"format": "pt"})
     return out
 

@@ -41,6 +41,7 @@ HIT = 1.2  # weight of the snippet's score as a share of the first hit's
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, where no encoder compares them
 READ = 16  # sentences that the reader reads
 FLOOR = -4.0  # log-odds of an answer of a sentence that is not read, and the least that count
+SIDED = 0.5  # probability from which a sentence is on a side of a yes/no question
 REDUNDANCY = 0.5  # share of its words from which a further sentence repeats one before it
 WINDOW = 420  # characters of a window, of which a sentence may have all
 
@@ -264,7 +265,7 @@ def chosen(scored: ScoredSentences, kind: AnswerKind | None = None) -> list[Evid
     sides = np.zeros(len(scored.rows), np.float32)
     if kind == "yesno" and len(scored.stances):
         yes, no, _ = scored.stances.T
-        sides[scored.read] = np.where(np.maximum(yes, no) > 0.5, yes - no, 0.0)
+        sides[scored.read] = np.where(np.maximum(yes, no) > SIDED, yes - no, 0.0)
     return select(scored.rows, scored.scores, length, sides)
 
 

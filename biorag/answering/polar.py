@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biorag.answering.extract import ScoredSentences, window_of
+from biorag.answering.extract import SIDED, ScoredSentences, window_of
 from biorag.answering.guards.checker import statement_of
 from biorag.types import Reader, Vectors
 
@@ -15,7 +15,6 @@ TOP = 5  # sentences that count
 READ = 12  # sentences that are read by a reader that tells what answers, to find these
 ANSWERING = 0.5  # weight of the probability that a sentence answers
 TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
-SIDED = 0.5  # probability from which a sentence is on a side
 
 
 class PolarEvidence(NamedTuple):

@@ -28,7 +28,6 @@ from tests.lab.recipes.rehearsal.run import rehearse
 
 PAPERS = [paper for paper in papers() if "full" in load_recipe(recipe_of(paper)).scales]
 SMALL = packaged_toml(run.__file__, "small.toml")
-SHORTEST = "bioasq8-hybrid"  # which `make test` rehearses; `make test-all` rehearses all
 
 FAULTY = """
 title = "Faults"
