@@ -157,7 +157,7 @@ def _told(debug: bool = False) -> Iterator[None]:
     """End the program at an error that users see, which is told in one sentence."""
     try:
         yield
-    except SystemExit:
+    except (SystemExit, typer.Exit):  # of help, too
         raise
     except BrokenPipeError:
         raise SystemExit(UNREAD) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -56,22 +55,22 @@ class Helpful:
             if has_name and sum(word.partition("=")[0] == "--name" for word in words) > 1:
                 raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
             if any(word == "" or word.endswith("=") for word in args) and not ctx.resilient_parsing:
-                self._refuse_empty_paths(ctx, args)
+                self._refuse_empty(ctx, args)
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
             if type(error).__name__ == NO_ARGUMENTS:
                 raise
             raise UsageError(_sentence(error, ctx)) from None
 
-    def _refuse_empty_paths(self: Any, ctx: Any, args: list[str]) -> None:
-        """Raise `UsageError` at a path that is empty, which would be the current folder."""
+    def _refuse_empty(self: Any, ctx: Any, args: list[str]) -> None:
+        """Raise `UsageError` at an empty value, which of a path or a model would be the current folder."""
         values, *_ = self.make_parser(ctx).parse_args(args=list(args))
-        taken = inspect.signature(self.callback).parameters if self.callback else {}
         for option in self.get_params(ctx):
             given = values.get(option.name)
-            is_path = option.name in taken and "Path" in str(taken[option.name].annotation)
-            if is_path and "" in (given if isinstance(given, list | tuple) else [given]):
-                raise UsageError(f"{help.name_of(option)} is an empty path: name a file or folder")
+            if "" in (given if isinstance(given, list | tuple) else [given]):
+                is_argument = option.param_type_name == "argument"
+                name = (option.metavar or option.name.upper()) if is_argument else help.name_of(option)
+                raise UsageError(f"{name} is empty: give it a value{'' if is_argument else ', or leave it out'}")
 
 
 class Command(Helpful, TyperCommand):

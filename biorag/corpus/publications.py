@@ -8,16 +8,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from biorag.corpus.pubmed import RETRACTED, date_in, unescaped
-from biorag.corpus.readers import ENDING, entry_of, unstyled, with_values
+from biorag.corpus.readers import ENDING, NO_TEXT, Record, entry_of, unstyled, with_values
 from biorag.types import Snippet
 
 Texts = Mapping[str, Sequence[str]]  # of each field, in the order of a file
 LONGEST_LIST = 100_000  # characters of a list as Python writes it
-NO_TEXT = "a record with neither title nor abstract"
 # PubMed's publication types, and the types of reference of RIS, CSL, Crossref, BibTeX and Zotero in small letters.
 _TYPES = {
     name: kind
@@ -80,23 +79,11 @@ _NOTED = {
 _NO_GIVEN = re.compile(r"(?:,\s*|\s)null\Z")
 
 
-class Record(NamedTuple):
-    """A record of a file: where it stands, what it holds and, for a reject, its source; or why it cannot be read."""
-
-    place: str
-    content: Any
-    source: str
-    key: str = ""  # by which texts cite it, if the format has one
-    fault: str = ""
-
-
 def publication(record: Record, texts: Texts) -> Snippet:
     """Return the snippet of a record by its texts: under its PMID, else its DOI, else its place in a file.
 
-    Raises `ValueError` if it could not be read, or has neither title nor abstract.
+    Raises `ValueError` if it has neither title nor abstract.
     """
-    if record.fault:
-        raise ValueError(record.fault)
     title, content = plain(_first(texts, "title")), abstract_in(texts.get("abstract", ()))
     if not title and not content:
         raise ValueError(NO_TEXT)

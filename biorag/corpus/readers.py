@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of, utf8_of
 from biorag.errors import BadInputError
@@ -20,6 +20,7 @@ MAX_DEPTH = 64
 LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
 LARGEST_TEXT = 64 << 20  # bytes of a file that is read as a whole
+NO_TEXT = "a record with neither title nor abstract"
 SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 # What publishers and databases put before a title, or in brackets behind it, when they take a paper back; behind a
 # title in quotation marks it is of another paper.
@@ -47,7 +48,26 @@ class Reject(NamedTuple):
     text: str
     damaged: bool = False
     unit: str = "line"
+    records: int = 1  # that it stands for
 
+
+class Record(NamedTuple):
+    """A record of a file: where it stands, what it holds and, for a reject, its source; or why it cannot be read."""
+
+    place: str
+    content: Any
+    source: str
+    key: str = ""  # by which texts cite it, if the format has one
+    fault: str = ""
+
+    def check(self) -> Self:
+        """Return the record; raises `ValueError` if it could not be read."""
+        if self.fault:
+            raise ValueError(self.fault)
+        return self
+
+
+EMPTY = Record("", "", "", fault=NO_TEXT)  # in the place of one that holds nothing, of which a file may have millions
 
 OnReject = Callable[[Reject], None]
 
@@ -74,13 +94,16 @@ def read_changes(
     """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
 
     A bad record, also one at which `check` raises ValueError, raises `BadInputError`, or goes to `on_reject` if one is
-    given; so does damage to the file, where its reading ends.
+    given; so does damage to the file, where its reading ends. Empty records of a file are one reject.
     """
-    unit = "line"
+    unit, empty, first = "line", 0, 0
     try:
         kind = reader_of(source)
         reader, unit = cast(FileReader, kind.load()), kind.unit
         for number, record in reader.records(source):
+            if record is EMPTY and on_reject:
+                empty, first = empty + 1, first or number
+                continue
             try:
                 change = reader.parse(record)
                 check(change)
@@ -95,6 +118,9 @@ def read_changes(
         if on_reject is None:
             raise
         on_reject(Reject(source.name, error.line, error.reason, "", damaged=True, unit=unit))
+    if empty and on_reject:
+        reason = f"{NO_TEXT}, the first of {empty:,} such" if empty > 1 else NO_TEXT
+        on_reject(Reject(source.name, first, reason, "", unit=unit, records=empty))
 
 
 def refuse(reject: Reject) -> NoReturn:

@@ -12,9 +12,9 @@ from unicodedata import lookup
 
 from biorag.corpus import fields
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, flat_text, read_elements, source_text
-from biorag.corpus.publications import Record, described, listed, plain, publication
+from biorag.corpus.publications import described, listed, plain, publication
 from biorag.corpus.pubmed import date_in, date_of
-from biorag.corpus.readers import LARGEST_TEXT, LONGEST_TEXT, FileReader, read_text
+from biorag.corpus.readers import EMPTY, LARGEST_TEXT, LONGEST_TEXT, FileReader, Record, read_text
 from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
@@ -79,7 +79,8 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
                         texts.setdefault("booktitle" if name == "title" else name, [value])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""
-            yield line, Record(f"{source.label}#{entry.key}{number}", texts, raw, entry.key)
+            place = f"{source.label}#{entry.key}{number}"
+            yield line, Record(place, texts, raw, entry.key) if entry.fields else EMPTY
         elif id(block) in failed:
             fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
             yield line, Record(source.label, {}, raw, fault=fault)
@@ -99,7 +100,7 @@ def _joined(value: str, strings: Mapping[str, str]) -> str:
 
 def parse_bibtex(record: Record) -> Snippet:
     """Return the snippet of an entry; raises `ValueError` if it cannot be read, or has no text."""
-    raw: Mapping[str, list[str]] = record.content
+    raw: Mapping[str, list[str]] = record.check().content
     if longest := next((name for name, values in raw.items() if sum(map(len, values)) > LONGEST_TEXT), None):
         raise ValueError(f"{longest!r} is longer than {LONGEST_TEXT:,} characters: split it")
 

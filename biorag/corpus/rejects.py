@@ -53,8 +53,8 @@ class RejectsFile:
                     self.path.unlink()
 
     def __call__(self, reject: Reject) -> None:
-        """Take one rejected line."""
-        self.count += 1
+        """Take one rejected line, or one for several."""
+        self.count += reject.records
         self.first.setdefault(reject.file, f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}")
         if reject.damaged:
             self.damaged.append(f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from biorag.corpus import fields
-from biorag.corpus.publications import Record, Texts, publication
+from biorag.corpus.publications import Texts, publication
 from biorag.corpus.pubmed import date_of
-from biorag.corpus.readers import FileReader, shown_bytes, text_of
+from biorag.corpus.readers import EMPTY, FileReader, Record, shown_bytes, text_of
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
@@ -36,6 +37,7 @@ class Tagged:
     ends: str = NEVER
     more: str = ""
     apart: str = ""  # tags, separated as those of the fields
+    titled: str = NEVER  # a first line that may be all of a record
     spaced: bool = False  # whether a record begins after a blank line alone
 
     def values(self, text: str) -> list[tuple[str, str]]:
@@ -53,7 +55,7 @@ class Tagged:
 
     def texts(self, text: str) -> Texts:
         """Return the texts of each field of a record, those of its best tag first; authors in their order."""
-        ranked: dict[str, list[tuple[int, str]]] = {field: [] for field in self.fields}
+        ranked: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for tag, value in self.values(text):
             for field, rank in self._places.get(tag, ()):
                 ranked[field].append((rank, value))
@@ -84,7 +86,7 @@ _MEDLINE = Tagged("MEDLINE", fields.MEDLINE, "([A-Z][A-Z0-9 ]{3})- ", "PMID- ", 
 _WOS_TAG = r"([A-Z][A-Z0-9])(?: |\Z)"
 _WOS = Tagged("Web of Science", fields.WEB_OF_SCIENCE, _WOS_TAG, "PT ", "PT ", "ER", r"ER\b", apart="AF AU CA")
 _ENDNOTE = Tagged(
-    "EndNote", fields.ENDNOTE, r"(%\S)(?: |\Z)", "%0 ", "%[0AT] ", more="(?!%)", apart="%K %U", spaced=True
+    "EndNote", fields.ENDNOTE, r"(%\S)(?: |\Z)", "%0 ", "%[0AT] ", "", NEVER, "(?!%)", "%K %U", r"%T\s+\S", spaced=True
 )
 _OVID_TAG = r"([A-Z][A-Z0-9](?=\s{1,2}-\s)|[A-Z][A-Za-z()/ -]{2,50}(?=\Z))(?:\s{1,2}-\s)?"
 _OVID_BEGINS = r"<[0-9]{1,6}\s?\.?\s?>|RECORD [0-9]{1,6}\s*\Z"
@@ -109,27 +111,29 @@ def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
 def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file with their first lines; lines between them are skipped."""
     begins, ends = re.compile(form.begins.encode()), re.compile(form.ends.encode())
+    titled = re.compile(form.titled.encode())
     tag, is_loose = re.compile(form.tag.encode()), False  # whether there are lines of a record that does not begin
     start = number = size = ended = 0
     lines: list[bytes] = []
 
-    def record(fault: str = "") -> tuple[int, Record]:
+    def record(bare: int, fault: str = "") -> tuple[int, Record]:
+        """Return the record that ends here; one of its `bare` lines alone, the first and the last, is empty."""
         content = b"\n".join(lines)
         lines.clear()
-        return start, Record(f"{source.label}#record={number}", content, shown_bytes(content), fault=fault)
+        is_kept = fault or content.strip().count(b"\n") >= bare or titled.match(content)
+        place = f"{source.label}#record={number}"
+        return start, Record(place, content, shown_bytes(content), fault=fault) if is_kept else EMPTY
 
     for line_number, line in _lines(source):
         if begins.match(line) and not (form.spaced and lines and lines[-1].strip()):
-            yield from [record()] if lines else []
+            yield from [record(1)] if lines else []
             start, size, number, is_loose = line_number, 0, number + 1, False
         elif not lines:
             is_end = ends.match(line) is not None
             if is_loose and is_end:
                 number += 1
-                yield (
-                    line_number,
-                    Record(source.label, b"", "", fault=f"a record without its first line, {form.first!r}"),
-                )
+                fault = f"a record without its first line, {form.first!r}"
+                yield line_number, Record(source.label, b"", "", fault=fault)
             is_loose = not is_end and (is_loose or tag.match(line) is not None)
             continue
         lines.append(line)
@@ -138,10 +142,10 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
             raise DamagedSourceError(source.name, start, f"a record of more than {LARGEST_RECORD >> 20} MiB")
         if ends.match(line):
             ended += 1
-            yield record()
+            yield record(1 + bool(line.strip()))
     if lines:
         is_cut = form.last and (ended or number == 1)
-        yield record(f"a record without its last line, '{form.last}'" if is_cut else "")
+        yield record(1, f"a record without its last line, '{form.last}'" if is_cut else "")
     if not number:
         raise DamagedSourceError(source.name, 1, f"no {form.name} record in it: none begins with {form.first!r}")
 
@@ -154,7 +158,7 @@ def _reader(
     """Return the reader of a format; `make` makes the snippet of a record from its texts and its `plain` text."""
 
     def parse(record: Record) -> Snippet:
-        text = plain(text_of(record.content))
+        text = plain(text_of(record.check().content))
         return make(record, form.texts(text), text)
 
     return FileReader(lambda source: _records(source, form), parse)
@@ -162,20 +166,20 @@ def _reader(
 
 def _medline(record: Record, texts: Texts, _: str) -> Snippet:
     """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` without a PMID."""
-    pmid = next(iter(texts["pmid"]), "")
+    pmid = next(iter(texts.get("pmid", ())), "")
     if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
         raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
-    snippet = publication(record, {**texts, "doi": [id for id in texts["doi"] if id.endswith("[doi]")]})
-    revised = "".join(texts["revised"][-1:])
+    snippet = publication(record, {**texts, "doi": [id for id in texts.get("doi", ()) if id.endswith("[doi]")]})
+    revised = "".join(texts.get("revised", ())[-1:])
     dates = {"revised": date_of(revised[:4], revised[4:6], revised[6:8])} if revised else {}
-    types = {"type": list(dict.fromkeys(texts["type"]))} if texts["type"] else {}  # PubMed's own, whatever they are
+    types = {"type": list(dict.fromkeys(texts["type"]))} if "type" in texts else {}  # PubMed's own, whatever they are
     return replace(snippet, metadata={"version": 1, **dates, "retracted": False, **snippet.metadata, **types})
 
 
 def _ovid(record: Record, texts: Texts, _: str) -> Snippet:
-    plain = {name: [text.rstrip(".") for text in texts[name]] for name in ("language", "type", "keywords")}
-    names = [_MARKS.sub("", name[:LONGEST_NAME]) for text in texts["authors"] for name in text.split(";")]
-    titles = [_KIND.sub("", title) for title in texts["title"]]
+    plain = {name: [text.rstrip(".") for text in texts.get(name, ())] for name in ("language", "type", "keywords")}
+    names = [_MARKS.sub("", name[:LONGEST_NAME]) for text in texts.get("authors", ()) for name in text.split(";")]
+    titles = [_KIND.sub("", title) for title in texts.get("title", ())]
     return publication(record, {**texts, **plain, "authors": names, "title": titles})
 
 

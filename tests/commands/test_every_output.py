@@ -56,8 +56,12 @@ class Taken(NamedTuple):
     mark: Writes | None
 
     @property
+    def kind(self) -> str:
+        return str(get_args(self.parameter.annotation)[:1] or self.parameter.annotation)
+
+    @property
     def is_path(self) -> bool:
-        return "Path" in str(get_args(self.parameter.annotation)[:1] or self.parameter.annotation)
+        return "Path" in self.kind
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[Taken]]:
@@ -67,7 +71,7 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[T
     if not hasattr(command, "commands"):
         yield [
             Taken(path, parameter, () if is_argument(parameter) else tuple(option.opts[:1]), mark_of(parameter))
-            for parameter in inspect.signature(command.callback).parameters.values()
+            for parameter in inspect.signature(command.callback, eval_str=True).parameters.values()
             for option in command.params
             if option.name == parameter.name
         ]
@@ -95,13 +99,14 @@ def test_each_folder_names_its_files_or_is_kept_by_its_run():
     assert {name.removeprefix("bench ") for name, one in folders if one.words == ("--plot",)} == set(PICTURES)
 
 
-PATHS = [(name, one) for name, taken in COMMANDS.items() for one in taken if one.is_path]
+VALUES = [(name, one) for name, taken in COMMANDS.items() for one in taken if "bool" not in one.kind]
 
 
-@pytest.mark.parametrize(("name", "path"), PATHS, ids=lambda one: one if isinstance(one, str) else one.parameter.name)
-def test_no_path_may_be_empty(name, path, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "value"), VALUES, ids=lambda one: one if isinstance(one, str) else one.parameter.name)
+def test_no_value_may_be_empty(name, value, tmp_path, monkeypatch):
+    """Of a path or a model it would be the current folder."""
     monkeypatch.chdir(tmp_path)
-    failed(run(name, tmp_path / "home", {path.parameter.name: ""}), 2, "is an empty path: name a file or folder")
+    failed(run(name, tmp_path / "home", {value.parameter.name: ""}), 2, "is empty: give it a value")
     assert list(tmp_path.iterdir()) == []
 
 

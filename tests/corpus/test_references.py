@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import find_sources
+from biorag.corpus.rejects import RejectsFile
+from biorag.corpus.sources import Source, find_sources
+from biorag.errors import BadInputError
 from tests.corpus.samples import CSL, read
 
 
@@ -62,6 +64,27 @@ def test_bad_records_are_rejects_and_the_others_are_read(tmp_path, name, content
     assert [one.contents for one in found] == ["Good"]
     assert [(reject.line, reject.reason) for reject in rejects] == expected
     assert not any(reject.damaged for reject in rejects)
+
+
+@pytest.mark.parametrize(
+    ("name", "hollow", "good"),
+    [
+        ("a.ris", "TY  - JOUR\nER  - \n", GOOD_RIS),
+        ("a.ris", "TY  - JOUR\n", GOOD_RIS),
+        ("a.nbib", "PMID- \n\n", "PMID- 7\nTI  - Good\n\n"),
+        ("a.enw", "%0 Book\n\n", "%T Good\n\n"),
+        ("a.bib", "@article{a,}\n", GOOD_BIB),
+    ],
+)
+def test_empty_records_of_a_file_are_one_reject_that_counts_them(tmp_path, name, hollow, good):
+    rejects = RejectsFile(tmp_path / "rejects.jsonl")
+    (tmp_path / name).write_text(hollow * 1200 + good + hollow * 34 + good.replace("7", "8"))
+    with rejects.written([]):
+        found = list(read_snippets(Source(name, tmp_path / name), rejects))
+    assert [one.contents for one in found] == ["Good"] * 2 and rejects.count == 1234
+    assert [json.loads(row)["reason"] for row in rejects.path.open()] == [f"{NO_TEXT}, the first of 1,234 such"]
+    with pytest.raises(BadInputError, match=f"line 1: {NO_TEXT}; fix it"):
+        list(read_snippets(Source(name, tmp_path / name)))
 
 
 @pytest.mark.parametrize(

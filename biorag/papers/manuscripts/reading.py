@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.corpus.budget import Budget, draw, within
-from biorag.corpus.publications import Record
-from biorag.corpus.readers import FileReader, read_text
+from biorag.corpus.readers import FileReader, Record, read_text
 from biorag.corpus.references import parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
