@@ -268,7 +268,7 @@ def test_a_shell_that_limits_addresses_is_one_sentence(small_home):
     )
     limited[-4:] = ["serve", "--help"]
     done = subprocess.run(limited, capture_output=True, env=environment, text=True)
-    assert (done.returncode, done.stderr, "--host" in done.stdout) == (0, "", True), "which takes none"
+    assert (done.returncode, done.stderr, done.stdout[:6]) == (0, "", "Usage:"), "which takes none"
 
 
 def test_output_is_utf_8_whatever_the_locale(tmp_path):
