@@ -1,4 +1,4 @@
-"""Measures of answers: BioASQ's of exact answers, ROUGE of ideal ones, ALCE's of citations. Pure functions.
+"""Measures of answers: BioASQ's of yes and no, ROUGE of ideal answers, ALCE's of citations. Pure functions.
 
 References
 ----------
@@ -15,29 +15,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from biorag.answering.guards.words import lexicon, rarity, stems
-
-LONGEST_FACTOID = 5  # names of a factoid answer that count
 SKIP = 4  # words that may stand between the two of a skip-bigram
-_APART = re.compile(r"[^\w]+")
 _TOKEN = re.compile(r"[a-z0-9]+")
-MOST_NAMES = 10  # of a list
-LONGEST_NAME = 4  # words
-_BREAK = re.compile(r"[,;:()\[\]/]|\.\s|\.$|\s(?:and|or)\s")
-_WORD = re.compile(r"[^\W_][\w'’+-]*")
-
-Synonyms = Sequence[str]  # names of one thing, any of which is right
 Units = Counter[tuple[str, ...]]
 Supports = Callable[[str, Sequence[int]], bool]  # whether the cited snippets, by number, support a sentence
-
-
-def same_name(name: str, synonyms: Synonyms) -> bool:
-    """Return whether a name is one of these, up to case, punctuation and white space."""
-    return _plain(name) in {_plain(synonym) for synonym in synonyms}
-
-
-def _plain(name: str) -> str:
-    return " ".join(_APART.split(name.lower())).strip()
 
 
 class YesNoScore(NamedTuple):
@@ -58,21 +39,6 @@ def yes_no(predicted: Sequence[str | None], expected: Sequence[str]) -> YesNoSco
     return YesNoScore(float(accuracy_score(expected, said)), float(f1[0]), float(f1[1]), float(f1.mean()))
 
 
-class FactoidScore(NamedTuple):
-    """Strict: the first name is right; lenient: one of the first five is; and 1 / the rank of the first right one."""
-
-    strict: float
-    lenient: float
-    reciprocal_rank: float
-
-
-def factoid(names: Sequence[str], expected: Sequence[Synonyms]) -> FactoidScore:
-    """Score the names of one factoid answer, best first; any of the expected things is right."""
-    rights = [any(same_name(name, synonyms) for synonyms in expected) for name in names[:LONGEST_FACTOID]]
-    rank = rights.index(True) + 1 if True in rights else 0
-    return FactoidScore(float(rank == 1), float(rank > 0), 1 / rank if rank else 0.0)
-
-
 class Overlap(NamedTuple):
     """Recall, precision and their harmonic mean."""
 
@@ -85,12 +51,6 @@ class Overlap(NamedTuple):
         """Return the shares of `matched` in `wanted` and in `offered`; 0 of nothing."""
         recall, precision = matched / wanted if wanted else 0.0, matched / offered if offered else 0.0
         return cls(recall, precision, 2 * recall * precision / (precision + recall) if matched else 0.0)
-
-
-def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> Overlap:
-    """Score the names of one list answer; a thing that is named twice is found once."""
-    right = {number for number, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
-    return Overlap.of(len(right), len(expected), len(names))
 
 
 def tokens(text: str) -> list[str]:
@@ -158,36 +118,3 @@ def citation_score(sentences: Sequence[tuple[str, Sequence[int]]], supports: Sup
 
 def _mean(values: Sequence[bool]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def names(question: str, sentences: Sequence[str]) -> list[str]:
-    """Return runs of content words that the question lacks, the rarest and most frequent first.
-
-    A rule of thumb that finds candidates and reads nothing: a baseline for models that do.
-    """
-    asked = set(stems(question))
-    scores: dict[str, float] = {}
-    written: dict[str, str] = {}
-    for sentence in sentences:
-        for run in _runs(sentence, asked):
-            key = run.lower()
-            written.setdefault(key, run)
-            weights = [rarity(stem) for stem in stems(run)]
-            scores[key] = scores.get(key, 0.0) + (sum(weights) / len(weights) if weights else 0.0)
-    best = sorted(scores, key=lambda key: -scores[key])
-    return [written[key] for key in best[:MOST_NAMES]]
-
-
-def _runs(sentence: str, asked: set[str]) -> list[str]:
-    runs: list[str] = []
-    for clause in _BREAK.split(sentence):
-        run: list[str] = []
-        for match in [*_WORD.finditer(clause), None]:
-            word = match[0] if match else ""
-            if match and word.lower() not in lexicon().function and not set(stems(word)) & asked:
-                run.append(word)
-                continue
-            if 0 < len(run) <= LONGEST_NAME:
-                runs.append(" ".join(run))
-            run = []
-    return runs

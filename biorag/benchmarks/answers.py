@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
 from biorag.answering.guards.checker import Checker
 from biorag.benchmarks.abstention import answered_share, measured, reliability, risk_coverage_curve
-from biorag.benchmarks.answer_measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
-from biorag.benchmarks.golden import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
+from biorag.benchmarks.answer_measures import citation_score, rouge_2, rouge_su4, yes_no
+from biorag.benchmarks.golden import YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex, load_checker
 from biorag.generators.source import require_generator
@@ -50,7 +50,6 @@ class AnswerRow(TypedDict):
     question: str
     sentences: list[AnswerSentence]
     decision: str | None
-    names: list[str]
     gold_in_index: int
     evidence_probability: float | None
     evidence_probability_without_gold: float | None
@@ -138,7 +137,6 @@ class Examination:
             "question": question.text,
             "sentences": checked(sentences, ranking.hits, self.checker),
             "decision": decision,
-            "names": names(question.text, [sentence.text for sentence in sentences]),
             "gold_in_index": len(gold),
             "evidence_probability": self.answerer.probability(question.text, ranking),
             "evidence_probability_without_gold": self.answerer.probability(question.text, without) if gold else None,
@@ -188,7 +186,7 @@ def report(data: AnswerDataset, rows: Sequence[AnswerRow], threshold: float, see
     return {
         "dataset": data.name,
         "questions": len(pairs),
-        "exact": _exact(pairs, seed),
+        "exact": {"yes_no": _yes_no(pairs, seed)},
         "ideal": _ideal(pairs, seed),
         "sentences": _sentences(rows),
         "abstention": _abstention(rows, threshold, seed),
@@ -196,17 +194,8 @@ def report(data: AnswerDataset, rows: Sequence[AnswerRow], threshold: float, see
     }
 
 
-def _exact(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any]:
-    """Return BioASQ's measures of exact answers; None for a type without questions or answers."""
-    measures: dict[str, Any] = {"yes_no": _yes_no(pairs, seed), "factoid": None, "list": None}
-    for kind, measure in ((FACTOID, factoid), (LIST, listed)):
-        asked = [(q.expert.things, row["names"]) for q, row in pairs if q.expert.type == kind and q.expert.things]
-        if asked:
-            measures[kind] = _means([measure(names, things)._asdict() for things, names in asked], seed)
-    return measures
-
-
 def _yes_no(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any] | None:
+    """Return BioASQ's measures of yes and no, and those of the majority's answer; None without decisions."""
     decisions = [
         (str(question.expert.decision), row["decision"])
         for question, row in pairs

@@ -39,7 +39,7 @@ def answers(
 ) -> None:
     """Measure answers on questions that experts answered: BioASQ's measures, citations, abstention.
 
-    Exact and ideal answers are scored as BioASQ does, sentences by their support in the evidence, abstention by how
+    Yes, no and ideal answers are scored as BioASQ does, sentences by their support in the evidence, abstention by how
     well it tells a question from the same one without its gold documents. No answer is withheld.
 
     Examples:

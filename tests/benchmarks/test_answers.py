@@ -18,12 +18,8 @@ from biorag.benchmarks.abstention import (
 )
 from biorag.benchmarks.answer_measures import (
     citation_score,
-    factoid,
-    listed,
-    names,
     rouge_2,
     rouge_su4,
-    same_name,
     tokens,
     yes_no,
 )
@@ -55,17 +51,6 @@ def test_yes_no():
     assert score.macro_f1 == pytest.approx((2 / 3 + 0.5) / 2)
 
 
-def test_factoid_and_list():
-    things = [("transthyretin", "TTR"), ("insulin",)]
-    assert factoid(["x", "ttr."], things) == (0.0, 1.0, 0.5)
-    assert factoid(["Insulin"], things) == (1.0, 1.0, 1.0)
-    assert factoid(["a", "b", "c", "d", "e", "TTR"], things) == (0.0, 0.0, 0.0)
-    score = listed(["TTR", "transthyretin", "glucagon"], things)
-    assert (score.precision, score.recall, score.f1) == (pytest.approx(1 / 3), 0.5, pytest.approx(0.4))
-    assert listed([], things) == (0.0, 0.0, 0.0)
-    assert same_name(" IL-6 ", ("il 6",))
-
-
 def test_citations_as_alce_scores_them():
     held = {1: {"a"}, 2: {"a", "b"}, 3: set()}
 
@@ -76,11 +61,6 @@ def test_citations_as_alce_scores_them():
     score = citation_score([("a", [1, 3]), ("b", []), ("ab", [1])], supports)
     assert score == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert citation_score([], supports) == (None, None)
-
-
-def test_names_are_runs_of_words_that_the_question_lacks():
-    found = names("Which drug blocks vitamin K?", ["Warfarin blocks vitamin K, and warfarin sodium is a drug."])
-    assert {name.lower() for name in found} == {"warfarin", "warfarin sodium"}
 
 
 def test_auroc_counts_pairs_and_ties_half():
