@@ -277,8 +277,6 @@ class TableRow(_RecipePart):
 class PaperTable(_RecipePart):
     """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
 
-    With a `ratio` that is by how many times they have its figures, else their difference.
-
     `step`, `at` and `path` are those of rows that have none of their own; `step = ""` in a row stands for none.
     `rows_of` is the title of a table before it whose rows it has, without the paper's figures. `scales` are those of
     columns that have none of their own.
@@ -288,7 +286,6 @@ class PaperTable(_RecipePart):
     scales: tuple[str, ...] = ()
     note: str = ""
     against: str = ""
-    ratio: bool = False
     step: str = ""
     at: Mapping[str, AxisValue] = {}
     path: str = ""

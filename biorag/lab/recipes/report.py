@@ -58,9 +58,8 @@ def _listed(title: str, items: Sequence[str]) -> list[str]:
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:
-    """Return the titles of a table's columns, each followed by that of its difference or ratio if there is one."""
-    mark = "×" if table["ratio"] else "Δ"
-    pairs = [(title, f"{mark} {title}") if table["against"] else (title,) for title in table["columns"]]
+    """Return the titles of a table's columns, each followed by that of its difference if there is one."""
+    pairs = [(title, f"Δ {title}") if table["against"] else (title,) for title in table["columns"]]
     return list(chain.from_iterable(pairs))
 
 
@@ -70,7 +69,7 @@ def row_texts(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     for cell in row["cells"]:
         texts.append(cell_text(cell))
         if table["against"]:
-            texts.append(cell_text(cell["difference"], "" if table["ratio"] else "+") if "difference" in cell else "")
+            texts.append(cell_text(cell["difference"], "+") if "difference" in cell else "")
     return texts
 
 
@@ -87,8 +86,7 @@ def markdown(table: Mapping[str, Any]) -> str:
     columns = columns_of(table)
     lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     lines += [f"| {' | '.join([row['title'], *row_texts(table, row)])} |" for row in table["rows"]]
-    mark = "× as much as" if table["ratio"] else "Δ: against"
-    against = [f"{mark} {table['against']}.", ""] if table["against"] else []
+    against = [f"Δ: against {table['against']}.", ""] if table["against"] else []
     return "\n".join([*lines, "", *against, *([table["note"], ""] if table["note"] else [])])
 
 

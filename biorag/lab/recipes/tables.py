@@ -58,14 +58,10 @@ class Figures:
             for row, ours in zip(figures, rows, strict=True):
                 for column, cell, other in zip(columns, ours["cells"], beside, strict=True):
                     if row is not reference:
-                        cell["difference"] = (
-                            _ratios(cell, other)
-                            if table.ratio
-                            else self._difference(row, reference, column, cell, other)
-                        )
+                        cell["difference"] = self._difference(row, reference, column, cell, other)
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
         return {
-            **table.model_dump(include={"title", "note", "against", "ratio"}),
+            **table.model_dump(include={"title", "note", "against"}),
             "columns": [column.title for column in columns],
             "rows": known,
         }
@@ -206,13 +202,6 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
-
-
-def _ratios(cell: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return by how many times a cell has the figure of another, ours and the paper's."""
-    pairs = {name: (cell[name], other[name]) for name in ("value", "paper")}
-    ratios = {name: ours / theirs if ours is not None and theirs else None for name, (ours, theirs) in pairs.items()}
-    return {"low": None, "high": None, **ratios}
 
 
 def _needed(pair: Paired, paper: float | None) -> int | None:
