@@ -5,29 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from biorag.lab.recipes.report import FINDING_COLUMNS, columns_of, finding_texts, report_head, row_texts
 from biorag.references.escaping import in_html
 
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24;
-  background: #fff } h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2.5rem }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums } td, th { padding: .25rem .6rem;
-  border-bottom: 1px solid #d8dee4; text-align: right } td:first-child, th:first-child { text-align: left }
-th { cursor: pointer; white-space: nowrap } .wide { overflow-x: auto } figure { margin: 1rem 0 } svg { max-width: 100%;
-  height: auto } pre { overflow-x: auto; background: #f6f8fa; padding: .8rem } .note { color: #57606a }
-"""
-_SCRIPT = """
-for (const head of document.querySelectorAll("th")) head.onclick = () => {
-  const place = [...head.parentNode.children].indexOf(head), body = head.closest("table").tBodies[0];
-  const value = row => { const text = row.cells[place].textContent, number = parseFloat(text.replace("−", "-"));
-    return isNaN(number) ? text : number };
-  const order = head.dataset.order = head.dataset.order === "up" ? "down" : "up";
-  [...body.rows].sort((a, b) => { const x = value(a), y = value(b);
-    return (x > y ? 1 : x < y ? -1 : 0) * (order === "up" ? 1 : -1) }).forEach(row => body.append(row));
-}
-"""
+_TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def html_report(report: Mapping[str, Any], out: Path) -> str:
@@ -49,9 +33,8 @@ def html_report(report: Mapping[str, Any], out: Path) -> str:
         f"# {step['name']}: {step['seconds']:.0f} s\n{shlex.join(step['command'])}" for step in report["steps"]
     )
     parts.append(f"<details><summary>The commands of every step</summary><pre>{in_html(commands)}</pre></details>")
-    style, title = f"<style>{_STYLE}</style>", f"<title>{in_html(report['title'])}</title>"
-    opening = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{title}{style}</head><body>'
-    return "\n".join([opening, *filter(None, parts), f"<script>{_SCRIPT}</script></body></html>", ""])
+    template = Template(_TEMPLATE.read_text("utf-8"))
+    return template.substitute(title=in_html(report["title"]), parts="\n".join(filter(None, parts)))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
