@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from sklearn.metrics import f1_score
 
 from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.generators import open_likelihood_reader
@@ -37,7 +38,6 @@ from biorag.models.exporting import write_export
 from biorag.models.finding import GGUF_ADAPTER, find_encoder
 from biorag.models.labels import TRUST
 from biorag.settings.sources import load_settings
-from biorag.training.confusion import class_scores, confusion
 from biorag.training.reading import read_rows
 from biorag.training.rows import is_held_out
 from biorag.types import LABELS, Reader
@@ -114,10 +114,9 @@ def pairs(reader: Reader, path: Path, most: int) -> list[Called]:
 
 def macro_f1(called: Sequence[Called]) -> float:
     """Return the mean of the labels' F1."""
-    labels = [LABELS.index(one.label) for one in called]  # type: ignore[arg-type]
-    said = [int(np.argmax(one.probability)) for one in called]
-    table = confusion([LABELS[label] for label in labels], [LABELS[label] for label in said])
-    return float(class_scores(table).f1[sorted(set(labels))].mean())
+    labels = [one.label for one in called]
+    said = [LABELS[int(np.argmax(one.probability))] for one in called]
+    return float(f1_score(labels, said, labels=sorted(set(labels)), average="macro"))
 
 
 def support_recall(called: Sequence[Called]) -> float:

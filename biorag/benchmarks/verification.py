@@ -18,10 +18,13 @@ from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker
 from biorag.errors import BadInputError, UsageError
 from biorag.settings.settings import Settings
-from biorag.training.confusion import Floats, Table, class_scores, confusion, macro_f1, share
 from biorag.types import LABEL_OF, LABELS, ClaimLabel, Progress, Snippet, Verdict
 from biorag.utils.files import sha256_of
 from biorag.utils.runs import RunDirectory
+
+# How many claims of each label, by row, were called each, by column, in the order of `LABELS`, (3, 3).
+Table = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 DIGITS = 4
 FALSE_SUPPORT = 0.03  # share of the claims that are not supported which may be called supported
@@ -129,9 +132,11 @@ def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
 
     Where the check is not sure, F1 and the table take the label that it leans to, and `support` its verdicts.
     """
+    from sklearn.metrics import confusion_matrix
+
     labels = [row["label"] for row in rows]
-    table = confusion(labels, [_leaning(row) for row in rows])
-    verdicts = confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
+    table = confusion_matrix(labels, [_leaning(row) for row in rows], labels=LABELS)
+    verdicts = confusion_matrix(labels, [LABEL_OF[row["verdict"]] for row in rows], labels=LABELS)
     labelled = table.sum(1) > 0
     majority = int(table.sum(1).argmax())
     always = np.zeros_like(table)
@@ -154,11 +159,12 @@ def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
 
 
 def _by_label(table: Table) -> dict[str, Any]:
-    scored = class_scores(table)
+    right, of_label, called = np.diagonal(table), table.sum(1), table.sum(0)
+    scored = {"precision": share(right, called), "recall": share(right, of_label), "f1": f1_scores(table)}
     return {
         label: {
             "claims": int(table[row].sum()),
-            **{name: _rounded(values[row]) for name, values in scored._asdict().items()},
+            **{name: _rounded(values[row]) for name, values in scored.items()},
             "called": dict(zip(LABELS, table[row].tolist(), strict=True)),
         }
         for row, label in enumerate(LABELS)
@@ -189,6 +195,22 @@ def _probabilities(row: Mapping[str, Any]) -> Floats:
     verdict: str = row["verdict"]
     known: Mapping[str, float] = row.get("probability") or {LABEL_OF[verdict]: 1.0}
     return np.array([known.get(label, 0.0) for label in LABELS])
+
+
+def f1_scores(tables: Table) -> Floats:
+    """Return the F1 of each label of tables of confusion, (..., 3, 3); 0 of one that no claim has or is called."""
+    return share(2 * np.diagonal(tables, axis1=-2, axis2=-1), tables.sum(-1) + tables.sum(-2))
+
+
+def macro_f1(tables: Table, labelled: NDArray[np.bool_]) -> Floats:
+    """Return the mean F1 of the labels that claims have, (3,), of tables of confusion, (..., 3, 3)."""
+    mean: Floats = f1_scores(tables)[..., labelled].mean(-1)
+    return mean
+
+
+def share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
+    """Return part / whole, 0 where there is nothing."""
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=np.asarray(whole) > 0)
 
 
 class OperatingPoint(NamedTuple):

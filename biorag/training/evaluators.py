@@ -16,10 +16,9 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 
 from biorag.errors import UsageError
 from biorag.models.loading import best_device, uses_bf16
-from biorag.training.confusion import class_scores, confusion
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
-from biorag.training.reading import ANSWERS, BESIDE, TARGETS, ReadingRow
+from biorag.training.reading import ANSWERS, BESIDE, ReadingRow
 from biorag.types import LABELS, TrainingRow
 
 METRIC = "ndcg@10"
@@ -81,19 +80,19 @@ class ReadingEvaluator(BaseEvaluator):  # type: ignore[misc]
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Return macro-F1, accuracy, F1 by label, and the AUROC of answers."""
-        from sklearn.metrics import roc_auc_score
+        from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
         rows = [*self._judged, *self._asked]
         scores = model.predict([(row.window, row.query) for row in rows], show_progress_bar=False)
         stance, asked = np.asarray(scores)[: len(self._judged)], np.asarray(scores)[len(self._judged) :]
         called = [LABELS[column] for column in stance[:, : len(LABELS)].argmax(axis=1)]
-        table = confusion([LABELS[TARGETS.index(row.target)] for row in self._judged], called)
-        f1 = class_scores(table).f1
+        labels = [row.target for row in self._judged]
+        f1 = f1_score(labels, called, labels=LABELS, average=None, zero_division=0)
         answers = [row.target == ANSWERS for row in self._asked]
         auroc = float(roc_auc_score(answers, asked[:, -1])) if len(set(answers)) > 1 else 0.0
         by_label: dict[str, float] = dict(zip(LABELS, map(float, f1), strict=True))
         return {
-            MACRO_F1: float(f1.mean()), "accuracy": float(table.trace() / table.sum()), **by_label, "auroc": auroc,
+            MACRO_F1: float(f1.mean()), "accuracy": accuracy_score(labels, called), **by_label, "auroc": auroc,
         }  # fmt: skip
 
 

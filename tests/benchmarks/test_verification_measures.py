@@ -9,7 +9,6 @@ import pytest
 from sklearn import metrics
 
 from biorag.benchmarks import verification
-from biorag.training.confusion import class_scores, confusion, macro_f1
 from biorag.types import LABEL_OF, LABELS
 
 
@@ -21,12 +20,15 @@ def drawn(seed, claims=80, labels=LABELS):
 @pytest.mark.parametrize("seed", range(5))
 def test_tables_and_scores_are_those_of_scikit_learn(seed):
     labels, called = drawn(seed)
-    table = confusion(labels, called)
-    assert (table == metrics.confusion_matrix(labels, called, labels=LABELS)).all()
+    scored = verification.scores(judged(labels, called), 0)
     expected = metrics.precision_recall_fscore_support(labels, called, labels=LABELS, zero_division=0)
-    assert np.allclose(class_scores(table), expected[:3])
-    assert macro_f1(table, table.sum(1) > 0) == pytest.approx(
-        metrics.f1_score(labels, called, labels=LABELS, average="macro")
+    by_label = [[scored["labels"][label][name] for label in LABELS] for name in ("precision", "recall", "f1")]
+    assert np.allclose(by_label, expected[:3], atol=1e-4)
+    assert [list(scored["labels"][label]["called"].values()) for label in LABELS] == metrics.confusion_matrix(
+        labels, called, labels=LABELS
+    ).tolist()
+    assert scored["macro_f1"] == pytest.approx(
+        metrics.f1_score(labels, called, labels=LABELS, average="macro"), abs=1e-4
     )
 
 
@@ -39,7 +41,7 @@ def test_the_interval_is_that_of_redrawing_claims_one_by_one():
         chosen = generator.integers(0, len(labels), len(labels))
         redrawn.append(metrics.f1_score(labels[chosen], called[chosen], labels=LABELS, average="macro"))
     expected = np.quantile(redrawn, [0.025, 0.975])
-    table = confusion(labels.tolist(), called.tolist())
+    table = metrics.confusion_matrix(labels, called, labels=LABELS)
     assert np.allclose(verification.macro_f1_interval(table, 0), expected, atol=0.015)
     assert verification.macro_f1_interval(table, 0) == verification.macro_f1_interval(table, 0)
 
