@@ -14,24 +14,25 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import bm25s
+import numpy as np
 import Stemmer
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from biorag.benchmarks.golden import read_expert_answers
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.models import finding
-from biorag.models.adapter import write_adapter
+from biorag.models.adapter import DOWN, UP
 from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, WEIGHTS, find_encoder
 from biorag.training.contamination import HELD_OUT, TRAINING, HeldOutSplit
 from biorag.training.rows import normalised, read_records
-from biorag.types import Snippet
+from biorag.types import Snippet, Vectors
 
 SHARE, SPLIT_SEED = 0.2, 0  # held out of the BioASQ and PubMedQA questions, for measuring
 QUESTIONS = ("bioasq", "pubmedqa")
@@ -231,6 +232,23 @@ def merge(work: Path) -> float:
     trained = [load_file(work / f"encoder-{seed}" / WEIGHTS) for seed in SEEDS]
     changes = {name: sum(model[name] for model in trained) / len(SEEDS) - plain[name] for name in trained[0]}
     return write_adapter(ADAPTER, {name: PART * change for name, change in changes.items() if change.any()}, KEPT)
+
+
+def write_adapter(path: Path, changes: Mapping[str, Vectors], rank: int) -> float:
+    """Write the changes of weights, each (out, in), in their best `rank` factors as float16.
+
+    Return the part of their squared sum that the factors leave out.
+    """
+    factors: dict[str, Vectors] = {}
+    lost = whole = 0.0
+    for name, change in changes.items():
+        left, values, right = np.linalg.svd(change.astype(np.float64), full_matrices=False)
+        root = np.sqrt(values[:rank])
+        factors[name + UP] = (left[:, :rank] * root).astype(np.float16)
+        factors[name + DOWN] = (root[:, None] * right[:rank]).astype(np.float16)
+        lost, whole = lost + float((values[rank:] ** 2).sum()), whole + float((values**2).sum())
+    save_file(factors, path)
+    return lost / whole
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +13,6 @@ from biorag.errors import MissingError
 from biorag.types import Vectors
 
 UP, DOWN = ".up", ".down"  # a weight's factors, (out, rank) and (rank, in)
-
-
-def write_adapter(path: Path, changes: Mapping[str, Vectors], rank: int) -> float:
-    """Write the changes of weights, each (out, in), in their best `rank` factors as float16.
-
-    Return the part of their squared sum that the factors leave out.
-    """
-    factors: dict[str, Vectors] = {}
-    lost = whole = 0.0
-    for name, change in changes.items():
-        left, values, right = np.linalg.svd(change.astype(np.float64), full_matrices=False)
-        root = np.sqrt(values[:rank])
-        factors[name + UP] = (left[:, :rank] * root).astype(np.float16)
-        factors[name + DOWN] = (root[:, None] * right[:rank]).astype(np.float16)
-        lost, whole = lost + float((values[rank:] ** 2).sum()), whole + float((values**2).sum())
-    save_file(factors, path)
-    return lost / whole
 
 
 def read_changes(path: Path) -> Iterator[tuple[str, Vectors]]:

@@ -9,12 +9,13 @@ from safetensors.numpy import load_file, save_file
 from sentence_transformers import CrossEncoder
 
 from biorag.errors import MissingError
-from biorag.models.adapter import read_changes, write_adapted, write_adapter
+from biorag.models.adapter import read_changes, write_adapted
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import TRAINED_STARTER, find_encoder
 from biorag.models.loading import load_model
 from biorag.models.prompted import prompted
 from biorag.utils.files import sha256_of
+from scripts.fit_starter import write_adapter
 
 TEXTS = ["aspirin lowers fever", "the liver"]
 NAMES = ("encoder.layer.0.attention.self.query.weight", "encoder.layer.1.output.dense.weight")
