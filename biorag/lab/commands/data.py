@@ -55,8 +55,8 @@ def get(
 ) -> None:
     """Get the missing inputs of a recipe: list them with size and licence, ask, and download.
 
-    Files and data sets of the Hugging Face hub are downloaded, and an interrupted download resumes. For the others
-    it prints the page that a person opens.
+    Files and data sets of the Hugging Face hub are downloaded; what was interrupted of the latter resumes. For the
+    others it prints the page that a person opens.
 
     Examples:
 

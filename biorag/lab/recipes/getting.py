@@ -8,22 +8,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
+
+import httpx
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import MismatchError, MissingError, ServiceError, check_name
-from biorag.lab.recipes.downloading import download, part_of
 from biorag.lab.recipes.recipe import ExperimentRecipe
 from biorag.settings.services import ServiceSettings
 from biorag.types import Progress
-from biorag.utils.files import check_output, disk_bytes, make_folder, require_room, sha256_of
-from biorag.utils.network import Server, is_server
+from biorag.utils.files import check_output, disk_bytes, make_folder, replacing, require_room, sha256_of
+from biorag.utils.http import EXCERPT, ReplyRefusedError, Retries
+from biorag.utils.network import Server, is_server, proxy_of, without_credentials
 
 HUB = "hf download "  # the only program that a recipe's file has run
 STDERR = 2
+MB = 1_000_000
+PAGES = (".html", ".htm")
 Way = Literal["download", "hub", "by hand"]
 
 
@@ -86,25 +92,80 @@ def require_room_for(wanted: Sequence[WantedInput], data: Path) -> None:
 
 def _held(path: Path) -> int:
     """Return the bytes that an earlier run got."""
-    part = part_of(path)
-    return (part.stat().st_size if part.is_file() else 0) + (disk_bytes(path) if path.is_dir() else 0)
+    return disk_bytes(path) if path.is_dir() else 0
+
+
+def part_of(path: Path) -> Path:
+    """Return the file that lies beside a path until the hub's program has ended well."""
+    return path.with_name(f"{path.name}.part")
 
 
 def get_input(wanted: WantedInput, services: ServiceSettings, progress: Progress) -> None:
-    """Get an input that a program can get; an interrupted run is resumed.
+    """Get an input that a program can get; the hub's program resumes what was interrupted.
 
     Raises `ServiceError` if the server or the program fails, `MismatchError` if a file has another SHA-256.
     """
     path = Path(wanted.path)
     check_output(path, is_folder=True)
     if wanted.way == "download":
-        server = Server(wanted.get, services.timeout, services.retries)
-        download(server, path, wanted.sha256, progress)
+        _download(Server(wanted.get, services.timeout, services.retries), path, wanted.sha256, progress)
         return
     _run_hub(wanted.get, path)
     if wanted.sha256 and path.is_file() and sha256_of(path) != wanted.sha256:
         raise MismatchError(f"{path} does not have the published SHA-256: delete it, then run the same command again")
     part_of(path).unlink()
+
+
+def _download(server: Server, path: Path, sha256: str, progress: Progress) -> None:
+    """Download a file, which takes its place once it is whole."""
+    url = without_credentials(server.url)
+    advice = f"run the same command again, or put the file at {path} by hand"
+    retries = Retries(f"the server of {url}", advice, server.retries, is_complete=lambda _: True)
+    transport = httpx.HTTPTransport(proxy=proxy_of(server.url) or None)
+    client = httpx.Client(timeout=server.timeout, transport=transport, follow_redirects=True)
+    with client, replacing(path) as stream:
+        request = client.build_request("GET", server.url, headers={"Accept-Encoding": "identity"})
+        response = retries(request, partial(_send, client, stream, path, progress))
+        if not response.is_success:
+            raise retries.refusal(response, f": {advice}")
+        stream.flush()
+        if sha256 and (actual := sha256_of(Path(stream.name))) != sha256:
+            raise MismatchError(
+                f"{url} has the SHA-256 {actual[:12]}, not {sha256[:12]} as published, and is not kept: {advice}"
+            )
+
+
+def _send(
+    client: httpx.Client, stream: BinaryIO, path: Path, progress: Progress, request: httpx.Request
+) -> httpx.Response:
+    """Ask for a file and write it; of a failure the beginning is read."""
+    with closing(client.send(request, stream=True)) as response:
+        if not response.is_success:
+            response._content = next(response.iter_bytes(EXCERPT), b"")  # as `response.read()` keeps it
+            return response
+        if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
+            raise ReplyRefusedError("its reply is compressed, which was not asked for")
+        if "html" in response.headers.get("Content-Type", "") and path.suffix not in PAGES:
+            raise ReplyRefusedError("its reply is a page, not a file")
+        stream.seek(0)
+        stream.truncate()
+        try:
+            _write(response, stream, path, progress)
+        except httpx.RemoteProtocolError:
+            raise httpx.ReadError("the file broke off") from None
+    return response
+
+
+def _write(response: httpx.Response, stream: BinaryIO, path: Path, progress: Progress) -> None:
+    length = response.headers.get("Content-Length", "")
+    left, done = int(length) if length.isdecimal() else 0, 0
+    require_room(path.parent, left)
+    with progress(f"Downloading {path.name}, MB", left // MB or None) as advance:
+        for piece in response.iter_raw():
+            stream.write(piece)
+            if whole := (done + len(piece)) // MB - done // MB:
+                advance(whole)
+            done += len(piece)
 
 
 def _run_hub(command: str, path: Path) -> None:
