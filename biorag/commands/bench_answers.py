@@ -88,8 +88,9 @@ def verification(
         Argument(help="JSONL files, gzipped or not, of claims that people labelled."),
     ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes."), FOLDER],
-    settings: Annotated[Settings, Flags("seed", "reader", "reader_model")],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", "reader_model", finds_index=True)],
     limit: Annotated[int | None, Option(min=1, help="Maximum number of claims per file.")] = None,
+    weighed: Annotated[bool, Option("--weigh", help="Find the evidence in the index, as 'biorag weigh' does.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure how well the check of claims tells true ones from false ones.
@@ -99,18 +100,32 @@ def verification(
     Examples:
 
       biorag bench verification claims/scifact.jsonl.gz claims/check_covid.jsonl.gz --out runs/people
-      biorag bench verification claims/scifact.jsonl.gz --reader none --limit 100 --out runs/words --json
+      biorag bench verification claims/scifact.jsonl.gz --weigh --name scifact --out runs/weighed
     """
     from biorag.benchmarks.verification import examine
+    from biorag.benchmarks.weighing import examine_weighing
 
-    report = examine(sets, settings, limit, out, show.progress)
+    measure = examine_weighing if weighed else examine
+    report = measure(sets, settings, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 
 
 def _print_verdicts(report: Mapping[str, Any]) -> None:
-    for name, measured in report["sets"].items():
-        _print_set(name, measured)
+    if "weighing" in report:
+        _print_weighed(report)
+    else:
+        for name, measured in report["sets"].items():
+            _print_set(name, measured)
+
+
+def _print_weighed(report: Mapping[str, Any]) -> None:
+    columns = {
+        **{"precision": "{precision:.3f}", "recall": "{recall:.3f}", "F1": "{f1:.3f}"},
+        **{f"{side} recall@3": f"{{{side}[recall@3]:.3f}}" for side in ("supporting", "opposing")},
+        "weighted MRR": "{weighted_MRR:.3f}",
+    }
+    show.listing(f"{report['claims']} claims, weighed", columns, [report["weighing"]])
 
 
 def _print_set(name: str, measured: Mapping[str, Any]) -> None:

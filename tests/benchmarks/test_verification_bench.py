@@ -1,8 +1,11 @@
-"""The benchmark of claims that people labelled, by their own texts."""
+"""The benchmark of claims that people labelled, by their own texts and by an index."""
 
 import json
 
+from biorag.benchmarks import weighing
+from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_medrag
 
 LABELLED = [
     ("Serum TNF rises in children.", "supports"),
@@ -76,3 +79,37 @@ def test_the_probabilities_of_a_reader_are_measured(tmp_path, tiny_encoder):
     assert set(rows[2]["probability"]) == {"supports", "contradicts", "neither"}
     assert report["sets"]["people"]["calibration"]["claims"] == sum("probability" in row for row in rows)
     assert "calibration error" in succeeded(invoke(*bench, home=home)).stdout
+
+
+def test_weighing_is_scored_by_the_first_three_of_each_column():
+    claim = weighing.LabelledEvidence("x:0", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
+    silent = weighing.LabelledEvidence("x:1", "D.", {})
+    rows = [
+        {"id": claim.id, "supporting": ["x", "a", "c", "b"], "opposing": ["b", "c"], "reached": ["a", "b", "c"]},
+        {"id": silent.id, "supporting": ["z"], "opposing": [], "reached": []},
+    ]
+    measured = weighing.weighing_scores(list(zip([claim, silent], rows, strict=True)))
+    # Right are a and c, of three that are labelled and of six that are called.
+    assert (measured["precision"], measured["recall"], measured["f1"]) == (0.3333, 0.6667, 0.4444)
+    assert measured["supporting"] == {"claims": 1, "recall@3": 1.0, "MRR": 0.5}
+    assert measured["opposing"] == {"claims": 1, "recall@3": 1.0, "MRR": 0.5}
+    assert (measured["weighted_MRR"], measured["reached"]) == (0.5, 1.0)
+
+
+def test_weighing_an_index_of_both_sides(tmp_path, tiny_encoder):
+    home = tmp_path / "home"
+    texts = {"1": "Aspirin reduced mortality after stroke.", "2": "Aspirin did not reduce mortality after stroke."}
+    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(id, "", text) for id, text in texts.items()])
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
+    rows = [
+        {"id": f"set-0-{id}", "claim": texts["1"], "title": text, "sentences": [], "label": label}
+        for (id, text), label in zip(texts.items(), ("supports", "contradicts"), strict=True)
+    ]
+    path = tmp_path / "claims.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("bench", "verification", path, "--weigh", "--reader", "none", "--out", tmp_path / "out")
+    report = done(invoke(*words, "--json", home=home))
+    assert (report["claims"], report["weighing"]["f1"], report["weighing"]["reached"]) == (1, 1, 1)
+    assert "1 claims, weighed\nprecision\trecall\tF1\t" in succeeded(invoke(*words, home=home)).stdout
+    path.write_text(json.dumps({**rows[0], "id": "set-0-3"}))
+    failed(invoke(*words[:-1], tmp_path / "other", home=home), 3, "the index its document '3'")
