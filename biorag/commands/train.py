@@ -361,20 +361,30 @@ def generator(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Maximum claims and yes/no questions of a file.", rich_help_panel=DATA)
     ] = None,
+    answers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Maximum questions of a file that are answered from documents, openly or by options.",
+            rich_help_panel=DATA,
+        ),
+    ] = 0,
 ) -> None:
-    """Train a generator: a small adapter of a Llama that says yes, no or maybe of evidence; --reader and --llm load it.
+    """Train a generator: a small adapter of a Llama that reads evidence and answers by it; --llm and --reader load it.
 
-    It learns in the prompts by which a generator is a reader, of claims and of yes/no questions.
+    It learns in the prompts of 'ask', 'verify' and 'bench mirage': yes, no or maybe beside evidence, answers with
+    citations, and options.
 
     Examples:
 
       biorag train generator nli/*.jsonl.gz claims/*.jsonl.gz --out models/generator
-      biorag train generator qa/bioasq_1_6.jsonl.gz --max-tokens 512 --out models/generator
+      biorag train generator qa/bioasq_1_6.jsonl.gz --answers 2000 --max-tokens 1024 --out models/generator
     """
-    from biorag.training.generator import GeneratorTraining, read_exchanges
+    from biorag.training.exchanges import Exchanges
+    from biorag.training.generator import GeneratorTraining
 
     require("decoders")
-    split, facts = read_exchanges(rows, contamination.policy, settings, limit)
+    split, facts = Exchanges(contamination.policy, settings, limit, answers).read(rows)
     _run(GeneratorTraining(find_base(base), split, settings), facts, result)
 
 

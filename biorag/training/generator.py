@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +10,18 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from biorag.answering.readers.generators import WORDS, reading_prompt, reading_template
 from biorag.errors import BadInputError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles
 from biorag.models.loading import load_language_model
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import LoraLayers, write_base
-from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split
 from biorag.training.estimating import TrainingBatch, batch_of_texts
+from biorag.training.exchanges import Exchange
 from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training
-from biorag.training.reading import divided, read_rows
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
-from biorag.types import LABELS, Vectors
+from biorag.types import Vectors
 from biorag.utils.versions import require
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
@@ -33,43 +29,6 @@ CAUSAL = "ForCausalLM"
 IGNORED = -100  # of tokens that are read and not learnt
 FAMILY = ("llama", "mistral")  # architectures that llama.cpp reads as Llama's
 ROTATED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}  # whose rows llama.cpp orders otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A prompt and the word to reply; `query` is what the guard compares, rows of one `document` stay together."""
-
-    query: str
-    system: str
-    user: str
-    target: str
-    source: str
-    document: str
-
-
-def read_exchanges(
-    files: Sequence[Path], contamination: ContaminationPolicy, settings: Settings, limit: int | None = None
-) -> tuple[Split[Exchange], dict[str, Any]]:
-    """Return exchanges to train on and those held out, and the facts of the manifest; at most `limit` of a file.
-
-    A claim or a yes/no question stands beside a window, as a generator that is a reader is asked it. Raises
-    `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
-    """
-    rows = []
-    for number, file in enumerate(files):
-        rng = random.Random(f"{settings.seed} {number} {file.name}")
-        read = list(dict.fromkeys(_exchanges(file, rng)))
-        rows += rng.sample(read, min(len(read), limit or len(read)))
-    return divided(rows, contamination, settings, "generator")
-
-
-def _exchanges(file: Path, rng: random.Random) -> Iterator[Exchange]:
-    template = reading_template()
-    for row in read_rows(file, rng):
-        if row.target in LABELS:
-            prompt = reading_prompt(template, row.window, row.query)
-            word = WORDS[LABELS.index(row.target)]
-            yield Exchange(row.query, prompt.system, prompt.user, word, row.source, row.document)
 
 
 class GeneratorTraining(Training):
@@ -91,9 +50,7 @@ class GeneratorTraining(Training):
 
     def batch(self) -> TrainingBatch:
         """Return a batch of exchanges."""
-        return batch_of_texts(
-            [f"{row.system} {row.user} {row.target}" for row in self.rows], self.settings.training, lora=True
-        )
+        return batch_of_texts([row.text for row in self.rows], self.settings.training, lora=True)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base, and return its job."""
@@ -142,7 +99,7 @@ class ExchangeEncoder:
     def _encoded(self, row: Exchange) -> tuple[list[int], list[int]]:
         turns = [{"role": "system", "content": row.system}, {"role": "user", "content": row.user}]
         text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        prompt, reply = (self._tokenizer(turn, add_special_tokens=False).input_ids for turn in (text, row.target))
+        prompt, reply = (self._tokenizer(turn, add_special_tokens=False).input_ids for turn in (text, row.reply))
         reply.append(self._tokenizer.eos_token_id)
         return prompt + reply, [IGNORED] * len(prompt) + reply
 

@@ -15,7 +15,7 @@ USES = {
     "reranker": ("ranks the snippets that a first stage found, token by token (ColBERT)", "ask QUESTION --reranker"),
     "cross-encoder": ("reads two texts together", "ask QUESTION --reranker"),
     "reader": ("reads evidence beside a claim or a question", "verify CLAIM --reader"),
-    "generator": ("says yes, no or maybe of evidence", "verify CLAIM --reader"),
+    "generator": ("reads evidence and answers by it", "ask QUESTION --llm"),
     "language-model": ("reads biomedical text, for a training to start from", "train retriever ROWS --base"),
     "question-generator": ("writes questions that a snippet answers", "generate queries CORPUS --model"),
 }

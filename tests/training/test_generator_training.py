@@ -14,9 +14,10 @@ from biorag.engine import load_reader
 from biorag.errors import BadInputError, MissingError
 from biorag.generators.source import require_generator
 from biorag.models.finding import find_base, find_llama
+from biorag.prompts.parse import parse_reply
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationPolicy
-from biorag.training.generator import read_exchanges
+from biorag.training.exchanges import UNKNOWN, Exchanges
 from biorag.types import LABELS
 from tests.cli import done, failed, invoke
 from tests.conftest import WORDS
@@ -122,11 +123,73 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not(rows, base, tmp_path, m
     assert resumed["best"] == whole["best"]
 
 
+def test_answers_are_by_documents_that_answer_beside_near_misses(tmp_path):
+    questions = [("Which drug blocks fever?", "aspirin"), ("Which drug blocks clots?", "warfarin")] * 10
+    records = [
+        {
+            "question": question,
+            "passages": [{"text": f"In trial {n} the drug {drug} blocks it. Others do not."}],
+            "ideal_answer": [f"The drug {drug} blocks it."],
+        }
+        for n, (question, drug) in enumerate(questions)
+    ]
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    settings = Settings.of(train_validation=0)
+    split, facts = Exchanges(ContaminationPolicy(), settings, limit=1, answers=20).read([file])
+    asked = [row for row in split.training if row.source == "asked" and "{" in row.reply]
+    assert facts["data"]["sources"]["asked"]["answer"] == len(asked) > 5
+    unknown = 0
+    for row in asked:
+        reply = parse_reply(row.reply)
+        drug = dict(questions)[row.query]
+        if reply.text("answer") == UNKNOWN:
+            unknown += 1
+            continue
+        assert reply.text("answer") == f"The drug {drug} blocks it."
+        documents = row.user.split('<document n="')[1:]
+        cited = json.loads(row.reply)["citations"]
+        assert cited and all(f"the drug {drug} blocks" in documents[n - 1] for n in cited)
+    assert 0 < unknown < len(asked)
+
+
+def test_questions_that_benchmarks_ask_with_options_are_learnt_with_them(tmp_path):
+    polar = [{"type": "yesno", "exact_answer": "no" if n % 2 else "yes"} for n in range(20)]
+    named = [{"type": "factoid", "exact_answer": [[f"gene {n}", "other name"]]} for n in range(20)]
+    records = [
+        {
+            **one,
+            "question": f"Is it number {n}?",
+            "passages": [{"text": f"Its number is {n}."}],
+            "ideal_answer": [f"{n}!"],
+        }
+        for n, one in enumerate(polar + named)
+    ]
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    split, _ = Exchanges(ContaminationPolicy(), Settings.of(train_validation=0), answers=40).read([file])
+    factoids, unread = 0, 0
+    for row in (row for row in split.training if "answer_choice" in row.reply):
+        reply, record = json.loads(row.reply), records[int(row.query.split()[-1][:-1])]
+        options = dict(line.split(". ") for line in row.user.split("## Options\n")[1].split("\n\n")[0].split("\n"))
+        answer = record["exact_answer"]
+        assert options[reply["answer_choice"]] == (answer if isinstance(answer, str) else answer[0][0])
+        if isinstance(answer, str):
+            assert options == {"A": "yes", "B": "no"}
+        else:
+            assert len({*options.values()}) == 4
+            factoids += 1
+        unread += reply["relevant_context"] == "NOT"
+        told = UNKNOWN if reply["relevant_context"] == "NOT" else record["ideal_answer"][0]
+        assert reply["step_by_step_thinking"] == told and list(reply)[-1] == "answer_choice"
+    assert 0 < factoids < len(named) and 0 < unread < len(polar)
+
+
 def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"premise": "a", "hypothesis": "b", "label": "not_supports"}\n', encoding="utf-8")
     with pytest.raises(BadInputError, match="no row is left"):
-        read_exchanges([empty], ContaminationPolicy(), Settings())
+        Exchanges(ContaminationPolicy(), Settings()).read([empty])
     failed(invoke("train", "generator", tmp_path / "no.jsonl", "--base", base, "--out", tmp_path / "x"), 4, "no.jsonl")
     plain = tiny_llama().keyed(tokenizer__ggml__merges=Typed(STRING, [])).write(tmp_path / "plain.gguf")
     failed(invoke("train", "generator", rows, "--base", plain, *FAST, "--out", tmp_path / "x"), 3, "no chat template")
