@@ -114,14 +114,14 @@ def size_of(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 @contextmanager
-def faults_named(path: Path) -> Iterator[None]:
+def faults_named(path: Path, advice: str = "delete the folder and build the graph again") -> Iterator[None]:
     """Turn an error of SQLite into one that names the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise ServiceError(f"{path}: {error}: check the disk's room and rights, then run the command again") from None
     except sqlite3.DatabaseError as error:
-        raise MismatchError(f"{path} is damaged ({error}): delete the folder and build the graph again") from None
+        raise MismatchError(f"{path} is damaged ({error}): {advice}") from None
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import httpx
 
-from biorag.corpus.citation_graph import LARGEST
+from biorag.corpus.citation_graph import LARGEST, faults_named
 from biorag.corpus.hardened_xml import elements_of
 from biorag.corpus.pubmed import PUBMED
 from biorag.corpus.sources import DamagedSourceError
-from biorag.errors import BadInputError, MismatchError, ServiceError
+from biorag.errors import BadInputError, ServiceError
 from biorag.types import OnProgress
 from biorag.utils.files import make_folder
 from biorag.utils.http import BoundedTransport, Retries
@@ -160,18 +160,18 @@ class Answers:
 def kept_answers(path: Path) -> Iterator[Answers]:
     """Open the file of answers, and keep other processes from asking: NCBI's rules count all requests together.
 
-    Raises `ServiceError` if another process is asking, `MismatchError` if the file is damaged.
+    Raises `ServiceError` if another process is asking, or at a full disk, `MismatchError` if the file is damaged.
     """
     make_folder(path.parent)
     table = "answers (kind TEXT, pmid INTEGER, answer TEXT, PRIMARY KEY (kind, pmid)) WITHOUT ROWID"
-    with closing(sqlite3.connect(path, timeout=0)) as connection:
+    with faults_named(path, "delete it"), closing(sqlite3.connect(path, timeout=0)) as connection:
         try:
             connection.execute("PRAGMA locking_mode = exclusive")
             connection.executescript(f"BEGIN EXCLUSIVE; CREATE TABLE IF NOT EXISTS {table}; COMMIT;")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
             raise ServiceError(
                 "another biorag process is asking the E-utilities: run the same command again when it ends"
             ) from None
-        except sqlite3.DatabaseError as error:
-            raise MismatchError(f"{path} is damaged ({error}): delete it") from None
         yield Answers(connection)

@@ -87,8 +87,10 @@ def replacing(path: Path, original: Path | None = None) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # as the user knows it
         raise
 
 

@@ -156,6 +156,15 @@ def test_one_process_asks_at_a_time(tmp_path):
     path.write_bytes(b"no database" * 500)
     with pytest.raises(MismatchError, match="is damaged"), kept_answers(path):
         pass
+    path.unlink()
+    full = pytest.raises(ServiceError, match="sqlite: database or disk is full: check the disk's room")
+    with full, kept_answers(path) as answers:
+        answers._connection.execute("PRAGMA max_page_count = 3")
+        answers.ask("cites", range(500), lambda batch: dict.fromkeys(batch, "x" * 99), lambda _: None)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ServiceError, match="sqlite: unable to open"), kept_answers(path):
+        pass
 
 
 def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.benchmarks.golden import FILES as ANSWER_FILES
+from biorag.corpus.citation_graph import faults_named
 from biorag.corpus.datasets import first_file, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile
@@ -189,7 +190,7 @@ def _sampled(request: SampleRequest, out: Path, on_progress: OnProgress) -> Writ
     total, read, left_out = sum(request.sizes), 0, 0
     kept: set[str] = set()
     name, records = _records(request)
-    with closing(Draw(total, request.seed, out)) as draw, ExitStack() as stack:
+    with faults_named(out), closing(Draw(total, request.seed, out)) as draw, ExitStack() as stack:
         for record in reported(records, on_progress):
             read += 1
             if not excluded.isdisjoint(keys_of(record.fields)):
