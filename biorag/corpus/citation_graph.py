@@ -97,9 +97,8 @@ class Graph:
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:
     """Open a graph's file: "ro" to read it, "rwc" to write it too; raises `MismatchError` at another format."""
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
-    )
+    address = f"{path.resolve().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if version != FORMAT and (tables or mode == "ro"):

@@ -171,7 +171,6 @@ def kept_answers(path: Path) -> Iterator[Answers]:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-            raise ServiceError(
-                "another biorag process is asking the E-utilities: run the same command again when it ends"
-            ) from None
+            busy = "another biorag process is asking the E-utilities: run the same command again when it ends"
+            raise ServiceError(busy) from None
         yield Answers(connection)

@@ -11,10 +11,10 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, BioragError
 from biorag.models.finding import check_model_name
 from biorag.settings.settings import WITHOUT_EFFECT, Settings
-from biorag.utils.files import write_json
+from biorag.utils.files import require_room, write_json
 from biorag.utils.locks import LOCK
 from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.runs import RunDirectory, changed_keys
@@ -112,11 +112,16 @@ class TrainingRun(RunDirectory):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; no process of this run starts before; see `ResumableRun.locked`, `check_model_name`."""
+        """Keep other runs out, and processes of this one together; see `check_model_name`, `require_room`."""
         check_model_name(self.path)
         with super().locked() if is_first_process() else nullcontext():
             wait_for_processes()
-            yield
+            try:
+                yield
+            except Exception as error:
+                if not isinstance(error, BioragError):
+                    require_room(self.path, 0)  # which a full disk has not, whatever a library says of it
+                raise
 
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
         """Return the manifest, which the first process writes."""

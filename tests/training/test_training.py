@@ -143,6 +143,14 @@ def test_a_folder_from_which_no_model_could_be_loaded_is_refused_before_training
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_said_whatever_a_library_says_of_it(tmp_path, monkeypatch):
+    for free, expected in ((1000, ServiceError), (10**9, RuntimeError)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: type("Usage", (), {"free": free})())
+        fault = "is full: 0 MB" if free == 1000 else "unexpected pos"
+        with pytest.raises(expected, match=fault), TrainingRun(tmp_path / "m", {}).locked():
+            raise RuntimeError("unexpected pos 64 vs 0")
+
+
 def test_the_newest_whole_checkpoint_is_resumed_also_after_a_move(tmp_path):
     folder = TrainingRun(tmp_path, {})
     state = {"global_step": 4, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}
