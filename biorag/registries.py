@@ -307,7 +307,7 @@ READERS = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryKind(Kind):
-    """A program's library of papers: its target finds its files for a corpus's name, `(name, folder) -> Library`."""
+    """A program's library of papers: its target finds its files for a corpus's name, `(name, folder, may_be_empty)`."""
 
     prefix: str  # begins the name of a corpus: the whole library, or with a name after it a collection
     database: str  # the file that tells its folder

@@ -183,8 +183,8 @@ def find_files(
         if name == STDIN:
             sources.append(_spooled(spool, columns))
         elif kind := library_of(name):
-            library = kind.load()(name, (home or spool.parent) / "zotero")
-            sources.append(Source(name, library.references, columns=columns))
+            library = kind.load()(name, (home or spool.parent) / "zotero", may_be_empty)
+            sources.extend([Source(name, library.references, columns=columns)] if library.references else [])
             sources.extend(
                 Source(str(paper), paper, beside=(record,), library=library.references)
                 for paper, record in library.attachments

@@ -13,6 +13,7 @@ from biorag.corpus.publications import Texts, publication
 from biorag.corpus.pubmed import date_of
 from biorag.corpus.readers import EMPTY, FileReader, Record, shown_bytes, text_of
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
+from biorag.registries import library_of
 from biorag.types import Snippet
 
 NEVER = "(?!)"
@@ -97,6 +98,7 @@ _APART = re.compile(  # paragraphs of a record of PubMed's text that are not of 
     r"(?:Author information|Collaborators|Comment (?:in|on)|Erratum (?:in|for)|Update (?:in|of)|Conflict of|Retract|"
     r"Republished|Expression of|Copyright|©|DOI:|PMC?ID:|\([0-9]{1,3}\))"
 )
+_ITEM = re.compile(rb"^ID  - ([\w.#=-]+)\s*$", re.MULTILINE | re.ASCII)  # of a library's references, as it writes them
 LONGEST_NAME = 300
 _MARKS = re.compile(r"\s*(?:\([0-9]{1,3}\)|\s[0-9][0-9,+*]{0,20}|\s[*+])+\s*\Z")  # of affiliations, behind a name
 _LOOSE_TAG = re.compile(r"^\s{0,3}([A-Za-z][A-Za-z0-9])\s{1,3}-(?=\s|\Z)", re.MULTILINE)
@@ -115,13 +117,15 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
     tag, is_loose = re.compile(form.tag.encode()), False  # whether there are lines of a record that does not begin
     start = number = size = ended = 0
     lines: list[bytes] = []
+    is_library = library_of(source.name) is not None
 
     def record(bare: int, fault: str = "") -> tuple[int, Record]:
         """Return the record that ends here; one of its `bare` lines alone, the first and the last, is empty."""
         content = b"\n".join(lines)
         lines.clear()
-        is_kept = fault or content.strip().count(b"\n") >= bare or titled.match(content)
-        place = f"{source.label}#record={number}"
+        item = _ITEM.search(content) if is_library else None
+        is_kept = fault or content.strip().count(b"\n") >= bare + bool(item) or titled.match(content)
+        place = item[1].decode() if item else f"{source.label}#record={number}"
         return start, Record(place, content, shown_bytes(content), fault=fault) if is_kept else EMPTY
 
     for line_number, line in _lines(source):

@@ -6,6 +6,7 @@ change earlier ones (PubMed's) are not in it: they say themselves what goes.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -97,7 +98,7 @@ def _few(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A file as it was last taken in; its hash is None where its documents may no longer be all in the index.
+    """A file as it was last taken in; its hash is None where its documents may not be all in the index.
 
     `beside` is the hash of the references beside it, "" where there are none. `faults` are how many records of it could
     not be read, and of these references; None where an earlier version did not count. `libraries` are the references of
@@ -167,13 +168,15 @@ class SourceLedger:
     def left_out(self, found: FoundFiles) -> list[str]:
         """Return the files that are no longer in folders or libraries which are named again, and can be read."""
         present = set(map(key_of, found.sources))
-        attached = (key for key, held in self.files.items() if held.libraries and present.issuperset(held.libraries))
         there = present | set(self.inside(found.unread))
-        return [key for key in dict.fromkeys([*self.inside(found.folders), *attached]) if key not in there]
+        gone = [key for key in self.inside(found.folders) if key not in there]
+        read = present.union(gone)  # also a collection that was emptied
+        attached = (key for key, held in self.files.items() if held.libraries and read.issuperset(held.libraries))
+        return list(dict.fromkeys([*gone, *(key for key in attached if key not in there)]))
 
-    def _libraries(self, found: FoundFiles) -> dict[str, set[str]]:
+    def _libraries(self, found: FoundFiles, left_out: AbstractSet[str]) -> dict[str, set[str]]:
         """Return the libraries that files are attached to which nothing else brought, once those found are read."""
-        present, missing = set(map(key_of, found.sources)), set(self.inside(found.unread))
+        present, missing = {*map(key_of, found.sources), *left_out}, set(self.inside(found.unread))
         others = {key for key, held in self.files.items() if not held.libraries}
         others |= {key_of(source) for source in found.sources if not source.library}
         held_by = {key: {*held.libraries} - (set() if key in missing else present) for key, held in self.files.items()}
@@ -188,6 +191,10 @@ class SourceLedger:
         roots = [root for place, parent in parents for root in (os.path.realpath(place), f"{parent}/{place.name}")]
         return [key for key in self.files if any(PurePath(key).is_relative_to(root) for root in roots)]
 
+    def unknown(self, unread: Iterable[Path]) -> list[str]:
+        """Return what is there, cannot be read, and was never taken in."""
+        return [str(path) for path in unread if not _is_gone(os.path.realpath(path)) and not self.inside([path])]
+
     def moved(self, found: FoundFiles, hashes: Iterable[str]) -> list[str]:
         """Return the files that are no longer where they were, and whose content these files have."""
         present, contents = set(map(key_of, found.sources)) | set(self.inside(found.unread)), set(hashes)
@@ -200,7 +207,8 @@ class SourceLedger:
 
     def taken(self, read: dict[str, HeldFile], left_out: Iterable[str], found: FoundFiles) -> SourceLedger:
         """Return the ledger after a run that found files and read some of them."""
-        is_read_alike, libraries, gone = self.reading == READING, self._libraries(found), set(left_out)
+        is_read_alike, gone = self.reading == READING, set(left_out)
+        libraries = self._libraries(found, gone)
         files = {
             key: held if is_read_alike else replace(held, sha256=None)
             for key, held in self.files.items()
@@ -248,7 +256,7 @@ def _is_gone(key: str) -> bool:
     try:
         return not os.lstat(key)
     except OSError as error:
-        return isinstance(error, FileNotFoundError | NotADirectoryError)
+        return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def _content(source: Source) -> str:

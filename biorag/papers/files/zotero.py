@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,30 +18,20 @@ from typing import Any
 from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.references.formats import ris_text
 from biorag.registries import LIBRARIES
-from biorag.utils.files import json_text, sha256_of_json, write_text
+from biorag.utils.files import json_text, scratch_folder, sha256_of_json, write_text
+from biorag.utils.parsing import read_beginning
 
 logger = logging.getLogger(__name__)
 
 MOST_NAMED = 20  # collections in a message
 ZOTERO, DATABASE = LIBRARIES["Zotero library"].prefix, LIBRARIES["Zotero library"].database
 LIBRARY, IDENTITY = "library.ris", "library.json"
+HEADER, TRIES = 32, 6  # bytes that a write-ahead log begins with, which are others once it is begun anew; readings
 STORED = "storage:"  # begins the path of an attachment in Zotero's own folder
 PAPERS = (".pdf", ".html", ".htm", ".docx")
 KEY = re.compile(r"\w{1,32}", re.ASCII)  # of an item, also its folder's name
 SECONDS, LONGEST_VALUE = 30, 16 << 20  # of a library's reading, bytes of one value
 LEAST_TEXT, MOST_TIMES, LEAST_ROW = 64 << 20, 30, 64  # characters: read at least, times the file's size, of any row
-# Zotero's types of items in RIS; any other is generic.
-TYPES = {
-    "journalArticle": "JOUR",
-    "book": "BOOK",
-    "bookSection": "CHAP",
-    "thesis": "THES",
-    "conferencePaper": "CPAPER",
-    "preprint": "UNPB",
-    "report": "RPRT",
-    "dataset": "DATA",
-    "webpage": "ELEC",
-}
 # Zotero's fields and the names of `rispy`.
 FIELDS = {
     "title": "title",
@@ -83,16 +74,17 @@ _COLLECTED = """
 class ZoteroCorpus:
     """The files of a library: its references in one, its papers with each one's, those `missing`, and their folder."""
 
-    references: Path
+    references: Path | None
     attachments: list[tuple[Path, Path]]
     missing: list[Path]
-    storage: Path | None = None
+    storage: Path | None = None  # or the folder of the references that an emptied collection had
 
 
-def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
+def zotero_corpus(name: str, folder: Path, may_be_empty: Callable[[Path], bool] = lambda folder: False) -> ZoteroCorpus:
     """Write the references of a library, or of a collection and those in it, as RIS below `folder`; find its papers.
 
-    Raises `MissingError` if there is no library or collection, `BadInputError` if it cannot be read.
+    Raises `MissingError` if there is no library or collection, or this is empty and the folder of its references may
+    not be, `BadInputError` if it cannot be read.
     """
     path = Path.home() / "Zotero" if name.startswith(ZOTERO) else Path(name)
     database = path if path.name == DATABASE else path / DATABASE
@@ -100,7 +92,7 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
     if not database.is_file():
         raise MissingError(f"no Zotero library at {database}: name the path of its {DATABASE}")
     try:
-        with closing(_Library(database)) as library:
+        with scratch_folder() as private, closing(_Library(database, private)) as library:
             entries = _entries(library, collection)
             attached = list(library.rows(_ATTACHED))
             rows = list(library.rows("SELECT 0, collectionName, key FROM collections ORDER BY 2, 3"))
@@ -113,6 +105,10 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         ) from None
     if not entries and not collection:
         raise BadInputError(f"{database} holds no reference outside Zotero's trash: add one, or restore one from there")
+    keys = [key for _, name, key in rows if name == collection]
+    target = _folder_of(folder, json_text([str(database.resolve()), *keys]), collection) if entries or keys else folder
+    if not entries and keys and may_be_empty(target):
+        return ZoteroCorpus(None, [], [], target)
     if collection and not entries:
         collections = {name for _, name, _ in rows}
         others = ", ".join(map(repr, sorted(collections)[:MOST_NAMED])) or "none"
@@ -120,8 +116,6 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         raise MissingError(
             f"Zotero has no collection {collection!r} with references in it{guess}: its collections are {others}"
         )
-    keys = [key for _, name, key in rows if name == collection]
-    target = _folder_of(folder, json_text([str(database.resolve()), *keys]), collection)
     _write(target / LIBRARY, entries.values())
     attachments, missing = [], []
     for parent, key, stored in attached:
@@ -163,10 +157,11 @@ def _paper(home: Path, key: str, path: str) -> Path | None:
 class _Library:
     """Zotero's database, as it is while Zotero runs and locks it; raises `ValueError` at more than one can hold."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, private: Path) -> None:
         path.open("rb").close()  # SQLite does not say why it cannot
+        self.id = f"zotero-{sha256_of_json(str(path.resolve()))[:8]}"
         self._left = LEAST_TEXT + MOST_TIMES * path.stat().st_size
-        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._connection = sqlite3.connect(_readable(path.resolve(), private), uri=True)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         end = time.monotonic() + SECONDS  # a view may have rows without end
         self._connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
@@ -184,8 +179,20 @@ class _Library:
             yield item, *texts
 
 
+def _readable(database: Path, folder: Path) -> str:
+    """Return the URI of a database; if it has a write-ahead log, of a copy, because SQLite would write beside it."""
+    log, copy, header = Path(f"{database}-wal"), folder / DATABASE, b""
+    for _ in range(TRIES):  # while the log begins alike, it has what a checkpoint writes into the database, too
+        begun, header = header, read_beginning(log, HEADER) if log.exists() else b""
+        if header == begun:
+            return f"{copy.as_uri()}?mode=ro" if header else f"{database.as_uri()}?mode=ro&immutable=1"
+        shutil.copyfile(database, copy)
+        shutil.copyfile(log, f"{copy}-wal")
+    raise ValueError("its log is begun anew all the time")
+
+
 def _entries(library: _Library, collection: str) -> dict[int, dict[str, Any]]:
-    """Return the references of a library by the numbers of their items, as `rispy` writes them."""
+    """Return the references of a library by the numbers of their items, as `rispy` writes them, of Zotero's types."""
     values: defaultdict[int, dict[str, str]] = defaultdict(dict)
     for item, name, value in library.rows(_VALUES):
         values[item][name] = value
@@ -197,8 +204,9 @@ def _entries(library: _Library, collection: str) -> dict[int, dict[str, Any]]:
         tags[item].append(tag)
     kept = {item for (item,) in library.rows(_COLLECTED, collection)} if collection else None
     return {
-        item: {**_entry(TYPES.get(kind, "GEN"), values[item]), "authors": authors[item], "keywords": tags[item]}
-        for item, _, kind in library.rows(_ITEMS)
+        item: {**_entry(kind, values[item]), "authors": authors[item], "keywords": tags[item]}
+        | {"id": f"{library.id}#item={key}"}  # the same in all its collections
+        for item, key, kind in library.rows(_ITEMS)
         if kept is None or item in kept
     }
 

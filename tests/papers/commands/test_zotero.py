@@ -114,6 +114,36 @@ def test_a_library_is_read_while_zotero_has_it_open(run, database):
     assert reference.count("Low-dose colchicine") == 1, "one reference a paper, with the numbers of its hits"
 
 
+def test_what_stands_in_the_write_ahead_log_alone_is_seen(database, tmp_path, monkeypatch):
+    """Also if Zotero begins the log anew while it is copied; nothing is written beside it."""
+    copied = shutil.copyfile
+
+    def copying(source, target):
+        if str(source).endswith("-wal") and not list(zotero.execute("SELECT 1 FROM items WHERE itemID = 11")):
+            zotero.execute("PRAGMA wal_checkpoint(RESTART)")
+            with zotero:
+                add(zotero, 11, {"title": "Cholera and water"})
+            folder.update(held_in(database.parent))
+        return copied(source, target)
+
+    def held_in(place: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
+
+    with closing(sqlite3.connect(database)) as zotero:
+        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "wal_autocheckpoint = 0"):
+            zotero.execute(f"PRAGMA {pragma}")
+        with zotero:
+            add(zotero, 10, {"title": "Malaria and mosquitoes"})
+        folder = held_in(database.parent)
+        assert b"Malaria" not in folder[database.name]
+        assert "Malaria" in zotero_corpus(str(database), tmp_path / "home").references.read_text()
+        assert held_in(database.parent) == folder
+        monkeypatch.setattr(shutil, "copyfile", copying)
+        references = zotero_corpus(str(database), tmp_path / "home").references.read_text()
+        assert all(title in references for title in ("Low-dose colchicine", "Malaria", "Cholera"))
+        assert held_in(database.parent) == folder
+
+
 def test_the_index_follows_the_library(run, database):
     report = done(run("index", str(database), "--name", "mine", "--json"))
     assert report["files"]["taken"] == {"PDF": 1, "Zotero library": 1}
@@ -153,6 +183,25 @@ def test_a_paper_goes_with_the_last_collection_that_has_it(run, database):
             library.execute("DELETE FROM collectionItems WHERE itemID = 1 AND collectionID = ?", (left,))
         run("index", f"zotero:{name}", "--name", "mine", "--yes", "--json")
         assert (papers[0] in [hit["id"] for hit in found(run, BODY)]) is is_there, name
+
+
+def test_an_item_without_identifiers_is_one_document_until_its_last_collection_loses_it(run, database):
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO collections VALUES (4, 'Later', NULL, 'C4')")
+        library.execute("INSERT INTO collectionItems VALUES (4, 2, 0), (2, 2, 0)")
+    for name in ("Urate", "Later"):
+        done(run("index", f"zotero:{name}", "--name", "mine", "--json"))
+
+    def rabies() -> list[str]:
+        return [hit["id"] for hit in found(run, "rabies") if "Rabies is fatal" in hit["content"]]
+
+    (item,) = rabies()
+    assert item.endswith("#item=KEY00002")
+    for left, name, held in ((2, "Urate", [item]), (4, "Later", [])):
+        with closing(sqlite3.connect(database)) as library, library:
+            library.execute("DELETE FROM collectionItems WHERE itemID = 2 AND collectionID = ?", (left,))
+        report = done(run("index", f"zotero:{name}", "--name", "mine", "--yes", "--json"))
+        assert (rabies(), report["deleted"]) == (held, len(held) == 0), name
 
 
 def test_what_is_no_library_is_said(run, tmp_path):
@@ -238,7 +287,11 @@ def refused(monkeypatch, *names: str) -> None:
 
 
 def test_papers_that_cannot_be_read_stop_no_library(run, database, monkeypatch):
-    """One without permission is kept and named, and a path with a NUL is no file."""
+    """One without permission is kept and named, as a new one is, and a path with a NUL is no file."""
+    with monkeypatch.context() as patched:
+        refused(patched, "download (3).pdf")
+        outcome = run("index", str(database), "--name", "mine", "--json")
+    assert (outcome.exit_code, len(json.loads(outcome.stdout)["unreadable"])) == (3, 1), outcome.stderr
     before = done(run("index", str(database), "--name", "mine", "--json"))["snippets"]
     with closing(sqlite3.connect(database)) as library, library:
         add(library, 9, {"title": "Malaria and mosquitoes", "abstractNote": "Mosquitoes transmit malaria."})
