@@ -215,13 +215,13 @@ def index(
         _print_report(report, as_json)
     if kept := () if run.estimate else report.unreadable:
         names = f"{', '.join(kept[:3])}{f' and {len(kept) - 3:,} more' * (len(kept) > 3)}"
-        show.err.print(f"Kept, though these files cannot be read now, or hold nothing: {names}", soft_wrap=True)
+        show.err.print(f"Files that cannot be read now, or hold nothing: {names}", soft_wrap=True)
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
     if kept:
         raise BadInputError(
             f"{len(kept):,} file{'s' * (len(kept) > 1)} cannot be read now, or hold nothing, and what index "
-            f"{report.name!r} held of them is kept: make them whole and run the same command again, or remove it by "
-            "'biorag delete --source'"
+            f"{report.name!r} held of them is kept: make them readable and whole, and run the same command again, or "
+            "remove it by 'biorag delete --source'"
         )
 
 

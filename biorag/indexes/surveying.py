@@ -7,7 +7,7 @@ import heapq
 import os
 import time
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
@@ -24,7 +24,7 @@ from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.records import HeldFile, SourceLedger, beside_hash, is_held, key_of
+from biorag.indexes.records import MOST, HeldFile, SourceLedger, beside_hash, is_held, key_of
 from biorag.indexes.updating import PendingChange, revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
 from biorag.utils.progress import reported
@@ -43,12 +43,12 @@ class Survey:
 
     Positions count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
-    is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
-    are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets;
-    `unread` those that cannot be read, or not to their ends, or hold nothing.
-    `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
-    BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
-    `seconds` is how long it took to read the files.
+    is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped` are
+    the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets;
+    `unread` those that cannot be read, or not to their ends, or hold nothing. `documents` are the ids in files that are
+    read and no later one changes, up to `MOST` in all. `blocks` is about the number of snippets after splitting,
+    without the superseded; `avg_len` is their mean length in BM25 tokens, `sample` some of them, drawn by the hash of
+    their ids. `ids` are these hashes of all changes. `seconds` is how long it took to read the files.
     """
 
     sources: tuple[SourceRecord, ...]
@@ -63,6 +63,7 @@ class Survey:
     revived: frozenset[int] = frozenset()
     skipped: Mapping[Source, SourceRecord] = field(default_factory=dict)
     unread: frozenset[Source] = frozenset()
+    documents: Mapping[Source, Mapping[str, None]] = field(default_factory=dict)
     known: int = 0
     ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64), compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
@@ -96,6 +97,8 @@ class CorpusTally:
     blocks: int = 0
     tokens: int = 0
     sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
+    documents: dict[Source, dict[str, None]] = field(default_factory=dict)
+    noted: int = 0
 
     def add(self, change: Change) -> None:
         """Count one change."""
@@ -113,11 +116,17 @@ class CorpusTally:
             if len(self.sample) > SAMPLE:
                 heapq.heappop(self.sample)
 
-    def counted(self, record: SourceRecord, changes: Iterable[Change], rejects: RejectsFile | None) -> SourceRecord:
+    def counted(
+        self, source: Source, record: SourceRecord, changes: Iterable[Change], rejects: RejectsFile | None
+    ) -> SourceRecord:
         """Count all changes of a source; return its record with their numbers."""
         snippets, deletions, rejected = self.snippets, self.deletions, rejects.count if rejects else 0
+        ids = self.documents.setdefault(source, {}) if is_held(source) else None
         for change in changes:
             self.add(change)
+            if ids is not None and change.id not in ids and self.noted <= MOST:  # of more nothing is held
+                ids[change.id] = None
+                self.noted += 1
         return replace(
             record,
             snippets=self.snippets - snippets,
@@ -137,9 +146,9 @@ def survey(
 ) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
-    Memory: 16 bytes a change, and a sample. Files of an incremental format that stand in `taken`, what the index was
-    made from, are not read again: later ones may have changed them. Nor are files of which `is_unchanged` says, by
-    their hash, that the index holds them as they are. `length_of` counts BM25 terms, by default words.
+    Memory: 16 bytes a change, up to `MOST` ids, and a sample. Files of an incremental format that stand in `taken`,
+    what the index was made from, are not read again: later ones may have changed them. Nor are those that the index
+    holds as they are, by their hash (`is_unchanged`). `length_of` counts BM25 terms, by default words.
 
     Raises `BadInputError` at the first bad line, or if the corpus holds no snippet.
     """
@@ -166,7 +175,7 @@ def survey(
                 deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
             else:
                 changes = reported(read_changes(source, rejects, split.check), on_progress)
-                records.append(tally.counted(record, changes, rejects))
+                records.append(tally.counted(source, record, changes, rejects))
                 unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
             last = skipped.get(source) or records[-1]
             unread.update([] if last.snippets + last.deletions else [source])  # an empty one may have been cut to that
@@ -188,6 +197,7 @@ def survey(
         revived=revived,
         skipped=skipped,
         unread=frozenset(unread),
+        documents=tally.documents,
         known=sum(record.snippets for record in skipped.values()),
         ids=np.array(tally.ids, np.uint64),
         seconds=time.perf_counter() - started,
@@ -244,11 +254,11 @@ class FileSync:
     """What an index loses as files and folders are read again.
 
     `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
-    no longer there; `kept` those that cannot be read now, or fewer records of them than before; `held` these and others
-    whose documents stay; `emptied` are folders that held some and hold no file. `read` takes the ids of the documents
-    of the files that are read, as `records` has them; those of `twins` have the content of a file whose documents are
-    these, which was renamed, moved or copied. `is_shared`: a file that was not read again shares
-    documents with others, and which one counts depends on their order.
+    no longer there; `kept` those that cannot be read now, new ones too, or fewer records of them than before; `held`
+    these, if they are not new, and others whose documents stay; `emptied` are folders that held some and hold no file.
+    `read` are the ids of the documents of the files that are read, as `records` has them; those of `twins` have the
+    content of a file whose documents are these, which was renamed, moved or copied. `is_shared`: a file that was not
+    read again shares documents with others, and which one counts depends on their order.
     """
 
     ledger: SourceLedger
@@ -259,10 +269,11 @@ class FileSync:
     emptied: Sequence[str]
     files: FoundFiles
     records: Mapping[Source, SourceRecord]
-    read: Mapping[Source, list[str]]
+    read: Mapping[Source, Mapping[str, None]]
     twins: Mapping[Source, Sequence[str]]
     is_shared: bool
     lacking: list[str] = field(default_factory=list)
+    noted: Counter[Source] = field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -297,21 +308,22 @@ class FileSync:
         )
         held = {*kept, *(lost.values() if keep_missing else ())}
         unheld = (key for key in _less_read(files, survey, taken) if not ledger.documents_of([key]))
-        kept = sorted({*kept, *unheld})
+        closed = (key_of(one) for one in survey.unread if one.name not in by_name and one not in survey.skipped)
+        kept = sorted({*kept, *unheld, *closed, *ledger.unknown(files.unread)})
         emptied = _emptied(set(gone.values()) - set(moved), files)
-        read: dict[Source, list[str]] = {source: [] for source in new}
+        read = {source: survey.documents.get(source, {}) for source in new}
         return cls(ledger, gone, left_out, kept, held, emptied, files, new, read, twins, is_shared)
 
     def note(self, source: Source, change: Change) -> str:
         """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
         if source not in self.read:
             return ""
-        documents, twins = self.read[source], self.twins.get(source, ())
-        if not documents and isinstance(change, Snippet) and reader_of(source).paper:
+        number, twins = self.noted[source], self.twins.get(source, ())
+        self.noted[source] += 1
+        if not number and isinstance(change, Snippet) and reader_of(source).paper:
             lacks = not (change.metadata.get("authors") and change.metadata.get("year"))
             self.lacking.extend([source.label] * lacks)
-        documents.append(change.id)
-        return twins[len(documents) - 1] if len(documents) <= len(twins) else change.id
+        return twins[number] if number < len(twins) else change.id
 
     @property
     def moved(self) -> list[str]:
@@ -335,19 +347,22 @@ class FileSync:
         changed = {*map(key_of, self.read), *self.left_out}
         return not changed.isdisjoint(self.ledger.files) and os.path.realpath(record.name) in changed
 
-    def after(self) -> SourceLedger:
-        """Return the ledger once all was read and written."""
+    def after(self, is_done: bool = True) -> SourceLedger:
+        """Return the ledger once all was read and written; before, with what may be: so a killed run's is known."""
         read: dict[str, HeldFile] = {}
         for source, documents in self.read.items():
             key, record = key_of(source), self.records[source]
-            before = self.ledger.files[key].documents if key in self.held else ()
-            faults = (
-                self.ledger.files[key].faults
-                if before and key in self.kept
-                else (record.rejected, len(faults_beside(source)))
-            )
+            libraries = (os.path.realpath(source.library),) if source.library else ()
+            held = self.ledger.files.get(key, HeldFile(None, (), libraries=libraries))
+            if not is_done and held.sha256 == record.sha256 and documents.keys() <= {*held.documents}:
+                continue
+            before = held.documents if key in self.held or not is_done else ()
+            faults = held.faults if before and key in self.kept else (record.rejected, len(faults_beside(source)))
             ids, beside = tuple(dict.fromkeys([*before, *documents])), beside_hash(source) or ""
-            read[key] = HeldFile(None if before else record.sha256, ids, beside, faults)
+            sha256 = record.sha256 if is_done and not before else None
+            read[key] = replace(held, sha256=sha256, documents=ids, beside=beside, faults=faults)
+        if not is_done:
+            return replace(self.ledger, files={**self.ledger.files, **read})
         return self.ledger.taken(read, self.left_out, self.files)
 
 

@@ -328,9 +328,9 @@ def _joined(
 
 
 def count_snippets(index: Index, documents: Sequence[str]) -> int:
-    """Return how many snippets documents have: one each, of a split one its blocks."""
-    firsts = (index.fetch([block_id(document, 0) for document in batch]) for batch in batched(documents, SCROLL))
-    return len(documents) + sum(_blocks_of(first) - 1 for found in firsts for first in found.values())
+    """Return how many snippets the index has of documents: one each, of a split one its blocks."""
+    ids = (id for document in documents for id in (document, block_id(document, 0)))
+    return sum(_blocks_of(first) for batch in batched(ids, SCROLL) for first in index.fetch(batch).values())
 
 
 def _blocks_of(first: Snippet) -> int:

@@ -49,7 +49,7 @@ class IndexReport:
     those that were taken or `rejected` whole, and of folders those that were left. Documents
     of files that were `renamed` or moved are neither added nor deleted. `lacking` are papers that were read
     and have no authors or year. `vectors` counts snippets whose vectors were published, and that were encoded, where
-    published ones are named. Documents of files that are `unreadable` now are kept.
+    published ones are named. Documents of files that are `unreadable` now are kept; new ones are named, too.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Incoming:
 
     `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
     snippets of files that the index has taken in before. `replaces` tells which records of files are no longer true.
-    An index is complete once a corpus is in it; removing documents by hand `completes` none. `planned` is the ledger
-    that they were found by, `after` makes of it what the index holds then.
+    An index is complete once a corpus is in it; removing documents by hand `completes` none, and `after` makes of the
+    ledger what the index holds then; where files are followed, `sync` does, which tells what they may bring before.
     """
 
     winners: Iterable[PendingChange]
@@ -88,7 +88,7 @@ class Incoming:
     known: int = 0
     replaces: Callable[[SourceRecord], bool] = lambda record: False
     completes: bool = True
-    planned: SourceLedger | None = None
+    sync: FileSync | None = None
     after: Callable[[SourceLedger], SourceLedger] = lambda ledger: ledger
 
 
@@ -109,8 +109,7 @@ def surveyed_changes(
         rejected=survey.rejected,
         duplicates=len(survey.superseded),
         known=survey.known,
-        planned=sync.ledger if sync else None,
-        after=(lambda _: sync.after()) if sync else (lambda ledger: ledger),
+        sync=sync,
     )
 
 
@@ -132,9 +131,12 @@ def write_index(
     with closing(store.open(manifest, writable=True)) as index:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest, before = _still_fits(store.manifest(), manifest), read_progress(store.folder)
-        if (ledger := read_ledger(store.folder)) != incoming.planned and incoming.planned is not None:
+        sync, ledger = incoming.sync, read_ledger(store.folder)
+        if sync and sync.ledger != ledger:
             raise ServiceError(f"another run has changed index {manifest.name!r} meanwhile: run the same command again")
         record = _begin(store, manifest, incoming, before)
+        if sync:
+            write_ledger(store.folder, sync.after(is_done=False))
         updater = Updater(index, load_encoder, incoming.split, before, record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
             on_progress(updater.write(batch))
@@ -148,7 +150,7 @@ def write_index(
         is_whole = manifest.complete or incoming.completes or only_torn
         finished = replace(finished, complete=is_whole and not updater.torn, checksums=index.seal())
         store.save(finished, incoming.sources, [source for source in manifest.sources if incoming.replaces(source)])
-        write_ledger(store.folder, incoming.after(ledger))
+        write_ledger(store.folder, sync.after() if sync else incoming.after(ledger))
         if not (updater.again or updater.torn):
             clear_progress(store.folder)
     if updater.torn:
@@ -282,8 +284,8 @@ class SurveyedCorpus:
         if not (lost and self.manifest):
             return ""
         with closing(self.store.open(self.manifest)) as index:
-            snippets, held = count_snippets(index, lost) if self.manifest.blocks else len(lost), index.count()
-        if snippets * 3 <= held and not self.sync.emptied:
+            snippets, held = count_snippets(index, lost), index.count()  # a killed run's may not have come
+        if not snippets or (snippets * 3 <= held and not self.sync.emptied):
             return ""
         empty = f"; now empty: {', '.join(self.sync.emptied[:3])}" if self.sync.emptied else ""
         return f"Remove {snippets:,} of {held:,} snippets, which no file holds any more{empty} (else: --keep-missing)?"
@@ -302,5 +304,5 @@ class SurveyedCorpus:
         renamed = min(report.added, report.deleted, self.sync.renamed)
         added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)
         report = replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)
-        report = replace(report, unreadable=tuple(self.sync.kept))
-        return replace(report, vectors=self.published.counts) if self.published else report
+        vectors = self.published.counts if self.published else report.vectors
+        return replace(report, unreadable=tuple(self.sync.kept), vectors=vectors)

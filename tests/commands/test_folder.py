@@ -16,6 +16,8 @@ import pytest
 
 from biorag.engine import open_stored
 from biorag.errors import ServiceError
+from biorag.indexes import writing
+from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.records import HOLDINGS
 from biorag.indexing import SnippetEncoders, index_corpus
 from biorag.models import finding
@@ -24,6 +26,7 @@ from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.corpus.samples import searchable_pdf
+from tests.indexes.test_updates import killed
 from tests.pubmed_records import article, file_of
 
 
@@ -107,7 +110,7 @@ def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny
         expected = held(tmp_path / "home", f"new{number}")
         if "breaks" in change:  # what it held is kept
             expected["dose.pdf#page=1"] = before["dose.pdf#page=1"]
-            assert f"Kept, though these files cannot be read now, or hold nothing: {papers / 'dose.pdf'}" in kept.stderr
+            assert f"Files that cannot be read now, or hold nothing: {papers / 'dose.pdf'}" in kept.stderr
             assert report["unreadable"] == [str(papers / "dose.pdf")]
         before = held(tmp_path / "home", "kept")
         assert before == expected, change
@@ -327,6 +330,63 @@ def test_what_cannot_be_read_is_kept_and_named(run, papers, tiny_encoder, tmp_pa
     (papers / "dose.pdf").unlink()
     report = done(run("index", papers, "--name", "kept", "--yes", "--json"))
     assert report["deleted"] == 2, "what is gone goes; a link's target elsewhere was never in the folder"
+
+
+def test_what_is_new_and_cannot_be_read_is_named(run, papers, tiny_encoder, tmp_path, monkeypatch):
+    """With exit code 3, in a first index and in a later one: a file and a folder; a link to nothing is not."""
+    closed = note(papers / "closed" / "inside.md", "Rabies is fatal.").parent
+    (papers / "linked.md").symlink_to("/nowhere/file")
+    scandir = os.scandir
+
+    def refusing(real, path=".", *rest, **others):
+        if str(path).endswith(("/closed", "/dose.pdf")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *rest, **others)
+
+    for name in ("kept", "kept", "new"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "scandir", partial(refusing, scandir))
+            patched.setattr(io, "open", partial(refusing, io.open))
+            result = run("index", papers, "--encoder", tiny_encoder, "--name", name, "--json")
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["unreadable"]) == (3, [str(closed), str(papers / "dose.pdf")]), result.stderr
+        assert "2 files cannot be read now" in result.stderr
+    report = done(run("index", papers, "--name", "kept", "--json"))
+    assert (report["added"], report["unreadable"]) == (3, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_known", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize(
+    ("owner", "name", "at"),
+    [(EdgeIndex, "upsert", 1), (EdgeIndex, "upsert", 3), (EdgeIndex, "optimize", 1), (writing, "write_ledger", 2)],
+)
+def test_nothing_of_a_killed_run_outlives_its_files(run, tiny_encoder, tmp_path, owner, name, at, is_known):
+    """Files that it read go, are renamed or are edited before the next run, also where it ran over an index."""
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    common = ("--encoder", tiny_encoder, "--batch-size", "2", "--block-tokens", "16", "--yes", "--json")
+
+    def write(file: str, *ids: str) -> None:
+        rows = ({"id": id, "title": "", "content": f"{id} eases gout of {file} " * 6} for id in ids)
+        (folder / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    if is_known:
+        for file in "abcd":
+            write(file, f"old-{file}", f"same-{file}")
+        done(run("index", folder, "--name", "kept", *common))
+    for file in "abcd":
+        write(file, f"new-{file}", f"same-{file}", f"more-{file}")
+    with killed(owner, name, at):
+        run("index", folder, "--name", "kept", *common)
+    (folder / "a.jsonl").unlink()
+    write("b", "later-b", "same-b", "more-a")
+    (folder / "c.jsonl").rename(folder / "renamed.jsonl")
+    if name == "upsert":
+        done(run("index", folder / "b.jsonl", "--name", "kept", *common))
+    done(run("index", folder, "--name", "kept", *common))
+    done(run("index", folder, "--name", "new", *common))
+    assert held(tmp_path / "home", "kept") == held(tmp_path / "home", "new")
 
 
 PAPER = "<title>Colchicine in acute gout</title><p>It eases gout.</p>"
