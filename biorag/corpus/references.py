@@ -79,8 +79,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
                         texts.setdefault("booktitle" if name == "title" else name, [value])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""
-            place = f"{source.label}#{entry.key}{number}"
-            yield line, Record(place, texts, raw, entry.key) if entry.fields else EMPTY
+            yield line, Record(f"{source.label}#{entry.key}{number}", texts, raw, entry.key) if entry.fields else EMPTY
         elif id(block) in failed:
             fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
             yield line, Record(source.label, {}, raw, fault=fault)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,10 +55,10 @@ class Tagged:
 
     def texts(self, text: str) -> Texts:
         """Return the texts of each field of a record, those of its best tag first; authors in their order."""
-        ranked: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        ranked: dict[str, list[tuple[int, str]]] = {}
         for tag, value in self.values(text):
             for field, rank in self._places.get(tag, ()):
-                ranked[field].append((rank, value))
+                ranked.setdefault(field, []).append((rank, value))
         return {
             field: [value for _, value in (pairs if field in AUTHORS else sorted(pairs, key=lambda pair: pair[0]))]
             for field, pairs in ranked.items()
