@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Generic
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypeVar
 
 from biorag.corpus.sources import find_sources
@@ -21,7 +21,7 @@ from biorag.training.instructions import TASK, Instructions, read_instructions
 from biorag.training.rows import cap_positives, read_rows, read_title_abstract, sha256_of, split
 from biorag.types import Fetch, TrainingRow
 from biorag.utils.files import scratch_folder
-from biorag.utils.parsing import parse_toml
+from biorag.utils.parsing import read_toml
 
 Row = TypeVar("Row", default=TrainingRow)
 
@@ -245,14 +245,8 @@ def load_mixture(path: Path) -> tuple[SetFile, ...]:
     """
     if not path.is_file():
         raise MissingError(f"mixture {path} is not there: docs/decoders.md has an example")
-    try:
-        mixture = Mixture.model_validate(parse_toml(path.read_bytes(), str(path)))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"{path}: {key or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
     sets = []
-    for listed in mixture.sets:
+    for listed in read_toml(path, Mixture).sets:
         rows = tuple(path.parent / file for file in listed.rows)
         if missing := next((file for file in rows if not file.exists()), None):
             raise MissingError(f"{path} names {missing}, which is not there")

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from biorag.errors import BadInputError, BioragError
+
+M = TypeVar("M", bound=BaseModel)
 
 LARGEST = 64 << 20  # bytes of a JSON file, unless its reader says otherwise
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats, which parse as infinity
@@ -75,6 +77,20 @@ def parse_toml(content: bytes, name: str) -> dict[str, Any]:
         return values
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{name} is not valid TOML: {error}") from None
+
+
+def read_toml(path: Path, kind: type[M]) -> M:
+    """Return a TOML file that is there as a model of pydantic's.
+
+    Raises BadInputError if it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    """
+    try:
+        return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        value = "" if isinstance(first["input"], dict) else f" (it has {first['input']!r})"
+        raise BadInputError(f"{path}: {key}: {first['msg'].removeprefix('Value error, ')}{value}") from None
 
 
 def packaged_toml(module: str, name: str) -> dict[str, Any]:

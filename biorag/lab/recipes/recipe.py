@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,6 @@ from pydantic import (
     ConfigDict,
     Field,
     TypeAdapter,
-    ValidationError,
     model_validator,
 )
 
@@ -26,9 +25,8 @@ from biorag.models.published import published
 from biorag.settings.settings import SECRETS, URLS, WITHOUT_EFFECT, checked
 from biorag.settings.sources import PREFIX
 from biorag.utils.network import is_server, login_apart
-from biorag.utils.parsing import parse_toml
+from biorag.utils.parsing import parse_toml, read_toml
 
-M = TypeVar("M", bound=BaseModel)
 AxisValue = str | int | float
 Value = AxisValue | tuple[str, ...]
 Point = Mapping[str, AxisValue]  # a value on each of some axes
@@ -525,21 +523,6 @@ def load_recipe(path: Path) -> ExperimentRecipe:
     for scale in recipe.scales.values():
         check_no_secrets(path, scale.settings)
     return recipe
-
-
-def read_toml(path: Path, kind: type[M]) -> M:
-    """Read a file that is there.
-
-    Raises BadInputError if it is not valid TOML, or a key is unknown or has a value that is not allowed.
-    """
-    try:
-        return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        value = "" if isinstance(first["input"], dict) else f" (it has {first['input']!r})"
-        message = first["msg"].removeprefix("Value error, ")
-        raise BadInputError(f"{path}: {key}: {message}{value}") from None
 
 
 def check_no_secrets(path: Path, settings: Mapping[str, SettingValue]) -> None:

@@ -33,11 +33,11 @@ from biorag.lab.recipes.recipe import (
     SharedSettings,
     StepTemplate,
     check_no_secrets,
-    read_toml,
 )
 from biorag.lab.recipes.steps import METRICS
 from biorag.registries import NEGATIVES, swept_negatives
 from biorag.settings.section import STARTER
+from biorag.utils.parsing import read_toml
 from biorag.utils.registry import or_list
 
 SCALE = "sweep"  # the one scale of a sweep's recipe
