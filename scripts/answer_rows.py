@@ -13,8 +13,9 @@ place, those first that have most of the question's words:
 - Abstracts with sections (stage 4): conclusions and results for the title, beside aims, background and methods.
 - Claims (stage 4): the sentences that decide one, of SciFact, Check-COVID and Citation-Integrity.
 
-In stage 5 a question comes with all sentences of a record, of which other ones answer the record's other questions
-(`question_sets/sentences/learnt.jsonl.gz`, written for it), beside 6,000 rows of stage 4.
+Stage 5 is of questions and claims that were written for it (`question_sets/*/learnt.jsonl.gz`), beside 6,000 rows of
+stage 4. A question comes with sentences of a record, of which other ones answer the record's other questions. Claims
+and yes/no questions come with the record; half of the latter are also questions that the deciding sentences answer.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import bm25s
 import Stemmer
@@ -35,6 +37,7 @@ import Stemmer
 from biorag.answering.extract import candidates, window_of
 from biorag.answering.guards.words import rarity, stems
 from biorag.answering.sections import labelled_sentences
+from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.corpus.claims import read_claims
 from biorag.training.reading import LONGEST
 from biorag.training.rows import read_records
@@ -42,12 +45,14 @@ from biorag.types import Hit, Snippet
 from scripts.measure_answers import squashed
 
 ROWS = 2500  # of a file, as many as --limit 2500 takes of one
-LEARNT = Path(__file__).parent / "question_sets/sentences/learnt.jsonl.gz"
+LEARNT, DECIDED = (Path(__file__).parent / f"question_sets/{name}/learnt.jsonl.gz" for name in ("sentences", "yesno"))
 WHOLE = ("ncbi_disease", "evidence_inference", "med1250", "bioasq_1_6")  # whose records it asks about
-OF_QUESTION = 8  # sentences of a record, at most
+OF_QUESTION = 6  # sentences of a record, at most
 EARLIER = 6000  # rows of stage 4 in stage 5
 NEAR = 0.8  # likeness to a held-out question from which one is left out
+CLAIMS = 600  # of a file, of which windows are made
 Row = tuple[str, str, int]
+Drawn = TypeVar("Drawn", str, int)
 ASKED = {  # the questions of MedQuAD in other words, by their type
     "treatment": "How is {} treated?|What helps against {}?|What is the treatment of {}?|Which drugs are used for {}?"
     "|How do you manage {}?|therapy of {}|How should {} be treated?|What can be done about {}?|management of {}",
@@ -135,8 +140,8 @@ class Rows:
         """Return texts, those first that have most of a question's words, with some chance."""
         return sorted(texts, key=lambda text: -covered(question, text) + 0.3 * self.rng.random())[:most]
 
-    def drawn(self, texts: Sequence[str], most: int) -> list[str]:
-        """Return texts drawn at random."""
+    def drawn(self, texts: Sequence[Drawn], most: int) -> list[Drawn]:
+        """Return texts, or their numbers, drawn at random."""
         return self.rng.sample(texts, min(most, len(texts)))
 
     def bioasq(self, data: Path, positives: int, beside: int, elsewhere: int) -> None:
@@ -169,7 +174,8 @@ class Rows:
     @staticmethod
     def _judged(one: dict[str, Any], hits: Sequence[Hit], gold: set[str]) -> tuple[list[str], list[str], list[str]]:
         """Return the sentences that answer, those beside them in gold records, and those of other records."""
-        question, answers, beside, elsewhere = one["question"], [], [], []
+        parts: tuple[list[str], list[str], list[str]] = ([], [], [])
+        (answers, beside, elsewhere), question = parts, one["question"]
         exact = strings(one["exact_answer"]) if one["type"] in ("factoid", "list") else []
         names = [name for name in map(squashed, exact) if len(name) > 1 and name not in squashed(question)]
         ideals = strings(one["ideal_answer"])[:3]
@@ -189,7 +195,7 @@ class Rows:
                 (answers if right else beside).append(window_of(rows, index))
             elif not of_gold[index] and (not has if names else said[index] < 0.12):
                 elsewhere.append(window_of(rows, index))
-        return answers, beside, elsewhere
+        return parts
 
     def medquad(self, data: Path) -> None:
         """Add MedQuAD's questions, each with the answers to it, and those to other questions on the disease."""
@@ -267,25 +273,50 @@ class Rows:
                 self.put(question, self.drawn(right, 2), True)
                 self.put(question, self.tempting(question, wrong, 3), False)
 
-    def learnt(self, data: Path) -> None:
+    def learnt(self, records: Mapping[str, dict[str, Any]]) -> None:
         """Add the questions that were written for it, each with the sentences of its record that were judged."""
-        records = {doc["id"]: doc for name in WHOLE for doc in read(data / f"qa/{name}_docs.jsonl.gz")}
         for one in read(LEARNT):
-            right, wrong = _told(one, records[one["doc"]])
+            rows, right, wrong = _told(one["answers"], one["doubtful"], records[one["doc"]])
             if wrong:
-                drawn = right if len(right) + len(wrong) <= OF_QUESTION else right[:4]
-                self.put(one["question"], drawn, True)
-                self.put(one["question"], self.drawn(wrong, OF_QUESTION - len(drawn)), False)
+                drawn = right if len(right) + len(wrong) <= OF_QUESTION else right[: OF_QUESTION // 2]
+                self.put(one["question"], [window_of(rows, n) for n in drawn], True)
+                beside = self.drawn(wrong, OF_QUESTION - len(drawn))
+                self.put(one["question"], [window_of(rows, n) for n in beside], False)
+
+    def decided(self, records: Mapping[str, dict[str, Any]]) -> None:
+        """Add half of the yes/no questions that were written for it, with sentences that decide them and others."""
+        for one in read(DECIDED):
+            if one["form"] == "question" and self.rng.random() < 0.5:
+                rows, right, wrong = _told(one["deciding"], one["doubtful"], records[one["doc"]])
+                windows = [window_of(rows, n) for n in self.drawn(wrong, OF_QUESTION // 2)]
+                self.put(one["text"], [window_of(rows, n) for n in right[:2]], True)
+                self.put(one["text"], windows, False)
 
 
-def _told(one: dict[str, Any], doc: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the sentences of a record that answer a question, as they are read, and those that do not."""
+def claims_of(records: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the claims and yes/no questions that were written for it, as rows of claims, without what is doubtful."""
+    for number, one in enumerate(read(DECIDED)):
+        doc = records[one["doc"]]
+        rows, right, wrong = _told(one["deciding"], one["doubtful"], doc)
+        kept = sorted((*right, *wrong))
+        yield {
+            "id": f"{one['doc']}-{number}",
+            "claim": one["text"],
+            "title": doc["title"] or "",
+            "sentences": [rows[n].text for n in kept],
+            "label": one["label"],
+            "rationale": [place for place, n in enumerate(kept) if n in right],
+        }
+
+
+def _told(
+    right: Sequence[Sequence[int]], doubtful: Sequence[Sequence[int]], doc: dict[str, Any]
+) -> tuple[list[EvidenceSentence], list[int], list[int]]:
+    """Return the sentences of a record, the numbers of those at some stretches of it, and of those at neither."""
     rows = candidates([Hit(1, Snippet(doc["id"], doc["title"] or "", doc["content"]), 1.0)])
-    texts = {kind: [doc["content"][start:end] for start, end in one[kind]] for kind in ("answers", "doubtful")}
-    told = [
-        (row.text in texts["answers"], row.text in texts["doubtful"], window_of(rows, n)) for n, row in enumerate(rows)
-    ]
-    return [text for right, _, text in told if right], [text for right, may, text in told if not (right or may)]
+    told, may = ({doc["content"][start:end] for start, end in at} for at in (right, doubtful))
+    numbers = [n for n, row in enumerate(rows) if row.text in told]
+    return rows, numbers, [n for n, row in enumerate(rows) if row.text not in told | may]
 
 
 def _plain(text: str) -> Iterator[str]:
@@ -335,13 +366,28 @@ def made(data: Path, stage: int) -> list[Row]:
 def _of_written(data: Path) -> list[Row]:
     rng = random.Random(5)
     written = Rows(rng)
-    written.learnt(data)
+    written.learnt(asked_about(data))
+    written.decided(asked_about(data))
     by_question: dict[str, list[Row]] = defaultdict(list)
     for row in written.rows:
         by_question[row[0]].append(row)
     groups = [*by_question.values(), *([row] for row in made(data, 4)[:EARLIER])]
     rng.shuffle(groups)
     return [row for group in groups for row in group]
+
+
+@cache
+def asked_about(data: Path) -> dict[str, dict[str, Any]]:
+    """Return the records that questions and claims were written on."""
+    return {doc["id"]: doc for name in WHOLE for doc in read(data / f"qa/{name}_docs.jsonl.gz")}
+
+
+def write(folder: Path, name: str, rows: Sequence[dict[str, Any]], most: int) -> None:
+    """Write rows into files of so many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for start in range(0, len(rows), most):
+        with gzip.open(folder / f"{name}_{start // most:02}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows[start : start + most])
 
 
 def main() -> None:
@@ -351,12 +397,13 @@ def main() -> None:
     parser.add_argument("stage", type=int, choices=(3, 4, 5))
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
-    rows = made(asked.data, asked.stage)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    for start in range(0, len(rows), ROWS):
-        with gzip.open(asked.out / f"answers_{start // ROWS:02}.jsonl.gz", "wt", encoding="utf-8") as file:
-            for question, sentence, label in rows[start : start + ROWS]:
-                file.write(json.dumps({"question": question, "sentence": sentence, "label": label}) + "\n")
+    keys = ("question", "sentence", "label")
+    rows = [dict(zip(keys, row, strict=True)) for row in made(asked.data, asked.stage)]
+    write(asked.out, "answers", rows, ROWS)
+    if asked.stage == 5:
+        claims = list(claims_of(asked_about(asked.data)))
+        random.Random(5).shuffle(claims)
+        write(asked.out, "claims", claims, CLAIMS)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def squashed(text: str) -> str:
 
 def chosen_sentences(sets: Path, indexes: Mapping[str, str]) -> None:
     """Questions and follow-ups whose answering sentences are known: the first sentence shown, and any."""
-    for name in ("one", "two", "three", "followups"):
+    for name in ("one", "two", "three", "four", "followups"):
         counts: dict[str, Counter[str]] = {corpus: Counter() for corpus in indexes}
         for corpus, index in indexes.items():
             rows = [row for row in rows_of(sets / f"sentences/{name}.jsonl") if row["corpus"] == corpus]
