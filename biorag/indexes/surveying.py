@@ -357,7 +357,8 @@ class FileSync:
             if not is_done and held.sha256 == record.sha256 and documents.keys() <= {*held.documents}:
                 continue
             before = held.documents if key in self.held or not is_done else ()
-            faults = held.faults if before and key in self.kept else (record.rejected, len(faults_beside(source)))
+            keeps_faults = not is_done or (before and key in self.kept)  # those of its last whole reading
+            faults = held.faults if keeps_faults else (record.rejected, len(faults_beside(source)))
             ids, beside = tuple(dict.fromkeys([*before, *documents])), beside_hash(source) or ""
             sha256 = record.sha256 if is_done and not before else None
             read[key] = replace(held, sha256=sha256, documents=ids, beside=beside, faults=faults)

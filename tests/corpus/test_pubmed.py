@@ -85,7 +85,7 @@ BAD = {
 def test_a_bad_record_is_one_reject_and_the_others_are_read(tmp_path, bad):
     found, rejects = read(written(tmp_path, file_of(article(11, "Before."), bad, article(12, "After."), deletions(13))))
     assert [change.id for change in found] == ["11", "12", "13"]
-    ((name, line, reason, text, damaged, _),) = rejects
+    ((name, line, reason, text, damaged, *_),) = rejects
     assert (name, line, damaged) == ("pubmed25n0001.xml", 4, False)
     assert BAD[bad] in reason
     assert text.startswith(("<PubmedArticle", "<PubmedBookArticle", "<PMID")) and len(text) <= 2000

@@ -388,6 +388,9 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         avg_len=pytest.approx(mean),
         blocks=len(flat) - len(superseded),
         unread=frozenset(source for source, lines in zip(sources, good, strict=True) if not lines),
+        documents={
+            source: dict.fromkeys(snippet.id for snippet in lines) for source, lines in zip(sources, good, strict=True)
+        },
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
 
