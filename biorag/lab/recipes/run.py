@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import httpx
 
@@ -35,12 +35,9 @@ REPORT = "report"
 SECONDS = 20.0  # to wait for a server's answer
 
 
-class _Model(TypedDict):
-    id: str
-
-
-class _Models(TypedDict):
-    data: NotRequired[list[_Model]]
+@dataclass(frozen=True, slots=True)
+class _Models:
+    data: tuple[dict[str, Any], ...] = ()
 
 
 def recipe_of(paper: str) -> Path:
@@ -174,7 +171,7 @@ def _check_server(plan: RecipePlan, name: str) -> None:
             f"server {name!r} ({described.what}) does not answer at {without_credentials(url)} ({error}): "
             f"{described.get or 'start it'}, or name another by --server {name}=URL"
         ) from None
-    listed = [model["id"] for model in models.get("data", ())]
+    listed = [str(model.get("id")) for model in models.data]
     if described.model and described.model not in listed:
         raise ServiceError(
             f"server {name!r} at {without_credentials(url)} does not have the model {described.model!r} but "
