@@ -159,9 +159,11 @@ def _told(debug: bool = False) -> Iterator[None]:
         yield
     except (SystemExit, typer.Exit):  # of help, too
         raise
-    except BrokenPipeError:
-        raise SystemExit(UNREAD) from None
     except BaseException as error:
+        while isinstance(error, BaseExceptionGroup):  # of a task
+            error = error.exceptions[0]
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(UNREAD) from None
         if _stops:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         message, code = _sentence_of(error)
@@ -233,8 +235,6 @@ def _sentence_of(error: BaseException) -> tuple[str, int]:
         kind = MissingError if error.errno in PATH_FAULTS else ServiceError
         fault = f"{error.filename or 'a file'}: {error.strerror or error}"
         return f"{fault}: check the path, its permissions and the disk", kind.exit_code
-    if isinstance(error, BaseExceptionGroup):  # of a task
-        return _sentence_of(error.exceptions[0])
     if is_panic(error):
         advice = "run 'biorag doctor'; if it finds nothing, index the corpus again"
         return f"the engine failed ({error}): {advice}", ServiceError.exit_code

@@ -29,7 +29,13 @@ LAYERS = [
     ["biorag.commands"],
     # The wings.
     ["biorag.papers", "biorag.papers.files"],
-    ["biorag.faces", "biorag.faces.chat", "biorag.faces.session_pool", "biorag.faces.mcp_server"],
+    [
+        "biorag.faces",
+        "biorag.faces.chat",
+        "biorag.faces.outside",
+        "biorag.faces.session_pool",
+        "biorag.faces.mcp_server",
+    ],
     [
         "biorag.lab",
         *(f"biorag.lab.{part}" for part in ("citation_graph", "conversion", "merging", "mteb", "synthesis")),

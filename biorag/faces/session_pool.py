@@ -29,8 +29,9 @@ def first_of(settings: Settings) -> str | None:
 
 
 def _closed(name: str, error: BioragError) -> str:
-    """Return why an index is not open, for those who ask it: of a server what it is, of files nothing but the log's."""
-    reason = error.public if isinstance(error, ServiceError) else "the server's log says why"
+    """Return why an index is not open, for those who ask it: of a server what it is, of files no path."""
+    in_files = "its files are missing, damaged or of another model, and the server's log says which"
+    reason = error.public if isinstance(error, ServiceError) else in_files
     return f"index {name!r} cannot be opened now: {reason}"
 
 
@@ -67,6 +68,15 @@ class SessionPool:
         settings, first = self.first.settings, self.first.name
         names = set(reachable_indexes(settings)) - self.left_out.keys() if self._others else set()
         return [each for each in summaries(settings) if each.name == first or (each.name in names and each.snippets)]
+
+    def why_closed(self, name: str) -> str:
+        """Return why an index that is there cannot be asked; "" if it can, or is empty, or is not there."""
+        settings = self.first.settings
+        if name in self.left_out or not self._others or name not in set(reachable_indexes(settings)) - {*self.names()}:
+            return self.left_out.get(name, "")
+        if error := fault_of(settings, name):  # it is damaged since it was listed
+            logger.warning("index %r cannot be opened: %s", name, error)
+        return _closed(name, error) if error else ""
 
     def check_again(self) -> None:
         """Take in what was left out and can be opened now: its server is back, or its writer has finished."""
@@ -127,8 +137,8 @@ class SessionPool:
 
     def _open(self, name: str) -> _Opened:
         names = self.names()
-        if name in self.left_out:
-            raise ServiceError(self.left_out[name])
+        if reason := self.why_closed(name):
+            raise ServiceError(reason)
         if name not in names:
             raise MissingError(f"there is no index {name!r} here: choose one of {', '.join(names)}")
         try:

@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
+from typing import Any
 
 import httpx
+from pydantic import ValidationError
 from qdrant_client import QdrantClient
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
@@ -20,7 +22,7 @@ from biorag.models.finding import first_line
 from biorag.settings.section import ONCE
 from biorag.utils.http import EXCERPT, BoundedTransport, Retries, Send, excerpt, may_pass
 from biorag.utils.network import Server, addresses, is_loopback
-from biorag.utils.parsing import parse_json
+from biorag.utils.parsing import fault_of, parse_json
 from biorag.utils.secrets import redacted
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,21 @@ def connect(server: Server) -> QdrantClient:
         return response
 
     client.http.client.add_middleware(again)
+    send_and_parse = client.http.client.send
+
+    def parsed(request: httpx.Request, kind: Any) -> Any:
+        try:
+            reply = send_and_parse(request, kind)
+            fault = "result: Field required" if getattr(reply, "result", "") is None else ""
+        except ResponseHandlingException as error:
+            if not isinstance(error.source, ValidationError):
+                raise
+            fault = fault_of(error.source).removeprefix("obj").removeprefix(".").removeprefix(": ")
+        if fault:
+            raise ServiceError(f"{name} does not answer as Qdrant does ({fault}): check --qdrant")
+        return reply
+
+    client.http.client.send = parsed  # type: ignore[method-assign, assignment]  # no middleware sees how a reply is parsed
     return client
 
 

@@ -142,7 +142,7 @@ def fault_of(error: ValidationError) -> str:
     """Return the first fault of a validation: the field, and the expectation."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])[:80]
-    message = first["msg"][:120]
+    message = "Input should be an object" if "instance of" in first["msg"] else first["msg"][:120]
     return f"{field}: {message}" if field else message
 
 

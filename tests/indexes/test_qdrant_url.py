@@ -115,6 +115,7 @@ def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpu
         ("_query", lambda result: result[0]["points"][0].update(score=float("nan")), "JSON"),
         ("_query", lambda result: result[0]["points"].extend(result[0]["points"] * 10_000), "not asked for"),
         ("_query", lambda result: result.clear(), "0 answers to"),
+        ("_query", lambda result: result.insert(0, 3), "does not answer as Qdrant does (result.0: Input should be an"),
         ("_count", lambda result: result.update(count=-5), "a count of -5 snippets"),
         ("_info", lambda result: result["config"]["metadata"]["biorag"].update(snippets="many"), "damaged (snippets"),
         ("_info", lambda result: result["config"]["metadata"].update(biorag=[[[]]]), "not a JSON object"),

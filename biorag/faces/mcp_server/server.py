@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +28,15 @@ try:
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
-    from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+    from mcp.shared.message import SessionMessage
+    from mcp.types import (
+        INVALID_PARAMS,
+        CallToolResult,
+        ErrorData,
+        InputRequiredResult,
+        JSONRPCError,
+        ToolAnnotations,
+    )
 except ImportError as error:  # the package is missing, or of a version before 2
     raise MissingError("the Model Context Protocol needs mcp 2 or later: run pip install 'biorag[mcp]'") from error
 
@@ -56,9 +66,14 @@ class ToolServer(MCPServer[Any]):
     async def run_stdio_async(self) -> None:
         """Serve standard input and output; SIGALRM ends a process whose input has ended and which still answers."""
         lines = anyio.wrap_file(_Lines(sys.stdin.buffer, encoding="utf-8", errors="replace"))
-        async with stdio_server(lines) as (incoming, outgoing):
+        async with stdio_server(lines) as (incoming, outgoing), anyio.create_task_group() as tasks:
             options = self._lowlevel_server.create_initialization_options()
-            await self._lowlevel_server.run(incoming, outgoing, options)
+            taken, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+            tasks.start_soon(_take, incoming, taken, outgoing)
+            try:
+                await self._lowlevel_server.run(messages, outgoing, options)
+            finally:  # also where standard output is closed, while a thread waits for input
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -109,6 +124,25 @@ def build_server(sessions: Session | SessionPool) -> MCPServer[Any]:
         described = f"{' '.join((tool.__doc__ or '').split())} {QUOTED}"
         server.add_tool(tool, title=title, description=described, annotations=read_only, structured_output=True)
     return server
+
+
+async def _take(incoming: Any, taken: Any, outgoing: Any) -> None:
+    """Hand on a client's messages, and refuse those with an id that the SDK cannot read, and would not answer."""
+    async with taken:
+        async for message in incoming:
+            if not isinstance(message, ValidationError):
+                await taken.send(message)
+            elif type(id := _id_of(message)) in (int, str):
+                fault = ErrorData(code=INVALID_PARAMS, message="Invalid request parameters")
+                await outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=fault)))
+
+
+def _id_of(error: ValidationError) -> Any:
+    """Return the id of a message that is none of the protocol's; None if it has none."""
+    wholes = [fault["input"] for fault in error.errors() if fault["type"] in ("missing", "json_invalid")]
+    with suppress(ValueError, RecursionError):  # what is nested too deeply for the SDK is still text
+        whole = json.loads(wholes[0]) if wholes and isinstance(wholes[0], str) else wholes and wholes[0]
+        return whole.get("id") if isinstance(whole, dict) else None
 
 
 def faults(error: ValidationError) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from biorag.api.results import written
+from biorag.faces.outside import without_folders
 from biorag.faces.session_pool import SessionPool
 from biorag.indexes.fields import SAMPLE, field_counts
 from biorag.indexes.reading import stored_snippets
@@ -160,6 +161,6 @@ class Tools:
 
 
 def quoting(values: Json) -> Json:
-    """Return values that quote documents, as `--json` prints them, after the notice that says so."""
-    printed: Json = json.loads(showable_json(json_text({"notice": QUOTED, **values})))
+    """Return values that quote documents, as `--json` prints them without folders, after the notice that says so."""
+    printed: Json = json.loads(showable_json(json_text({"notice": QUOTED, **without_folders(values)})))
     return printed

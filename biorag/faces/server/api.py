@@ -1,4 +1,4 @@
-"""`/api`: JSON in, and the JSON documents of the command line out, byte for byte."""
+"""`/api`: JSON in, and the JSON documents of the command line out, byte for byte but for folders."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from biorag.api.session import Session
+from biorag.faces.outside import without_folders
 from biorag.faces.server.asking import WorkQueue, answered, question
 from biorag.faces.server.bodies import AskBody, IndexName, SearchBody, VerifyBody, WeighBody
 from biorag.faces.session_pool import SessionPool
@@ -20,8 +21,8 @@ Document = dict[str, Any]
 
 
 def document(values: Mapping[str, Any]) -> Response:
-    """Return a document as `--json` prints it."""
-    return Response(showable_json(json_text(values, indent=2)) + "\n", media_type="application/json")
+    """Return a document as `--json` prints it, without this machine's folders."""
+    return Response(showable_json(json_text(without_folders(values), indent=2)) + "\n", media_type="application/json")
 
 
 def api_router(pool: SessionPool, answering: WorkQueue, judging: WorkQueue, searching: WorkQueue) -> APIRouter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,17 @@ from biorag.types import Progress
 from biorag.utils.files import disk_bytes, write_json, write_text
 from biorag.utils.http import excerpt
 from biorag.utils.network import without_credentials
-from biorag.utils.parsing import parse_json
+from biorag.utils.parsing import parsed
 from biorag.utils.registry import or_list
 from biorag.utils.versions import lacking
 
 REPORT = "report"
 SECONDS = 20.0  # to wait for a server's answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    data: tuple[dict[str, Any], ...] = ()
 
 
 def recipe_of(paper: str) -> Path:
@@ -160,13 +165,13 @@ def _check_server(plan: RecipePlan, name: str) -> None:
         response = httpx.get(f"{root}/{path}", headers=headers, auth=server.auth, timeout=SECONDS)
         if not response.is_success:
             raise ValueError(f"{response.status_code}: {excerpt(response)}")
-        models = dict(parse_json(response.content))
-    except (httpx.HTTPError, BioragError, ValueError, TypeError) as error:
+        models = parsed(_Models, response.content, "ignore")
+    except (httpx.HTTPError, BioragError, ValueError) as error:
         raise ServiceError(
             f"server {name!r} ({described.what}) does not answer at {without_credentials(url)} ({error}): "
             f"{described.get or 'start it'}, or name another by --server {name}=URL"
         ) from None
-    listed = [str(model.get("id")) for model in models.get("data", ())] if kind == "llm" else []
+    listed = [str(model.get("id")) for model in models.data]
     if described.model and described.model not in listed:
         raise ServiceError(
             f"server {name!r} at {without_credentials(url)} does not have the model {described.model!r} but "

@@ -240,6 +240,48 @@ def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_se
     assert "Index 'default'" in log
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": []}',
+        '{"jsonrpc": "2.0", "id": 7, "method": 3}',
+        '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": ' + "[" * 300 + "]" * 300 + "}}",
+    ],
+)
+def test_every_request_with_an_id_is_answered(home, message):
+    with serving(home) as process:
+        print(message, file=process.stdin, flush=True)
+        reply = json.loads(process.stdout.readline())
+        assert (reply["id"], reply["error"]["code"]) == (7, -32602)
+        print(json.dumps({"jsonrpc": "2.0", "id": 8, "method": "tools/list"}), file=process.stdin, flush=True)
+        assert json.loads(process.stdout.readline())["id"] == 8, "the server answers on"
+
+
+def test_a_host_that_closes_standard_output_ends_the_server_silently(home):
+    with serving(home) as process:
+        process.stdout.close()
+        print(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}), file=process.stdin, flush=True)
+        assert process.wait(100) in (0, 141), "its input is still open"
+        log = process.stderr.read()
+        assert "error" not in log and "Traceback" not in log
+
+
+def test_a_model_and_a_source_that_are_paths_go_by_their_names(session, monkeypatch):
+    info = session.info()
+    info["encoder"] = {**info["encoder"], "id": "/srv/models, new/encoder"}
+    info["sources"] = [{**info["sources"][0], "name": "/srv/corpora/a.jsonl"}]
+    monkeypatch.setattr(Session, "info", lambda self: info)
+    roles = {"encoder": "/srv/m/encoder", "reranker": "encoder,cross:/srv/m@2/x@10", "generator": "org/model"}
+    monkeypatch.setattr("biorag.engine.OpenIndex.models_used", lambda self, generator: roles)
+    described, answer = called(
+        build_server(session), ("index_info", {}), ("ask", {"question": "What does aspirin do?"})
+    )
+    assert value(described)["encoder"] == "encoder"
+    assert [source["name"] for source in value(described)["sources"]] == ["a.jsonl"]
+    named = {"encoder": "encoder", "reranker": "encoder,cross:x@10", "generator": "org/model"}
+    assert value(answer)["models"] == named
+
+
 class Hanging(Loopback):
     """A model server that takes questions and answers none; `asked` is set when the first has come."""
 

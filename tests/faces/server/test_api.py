@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,27 @@ def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_h
     shown = client.get("/api/show", params={"id": "demo_044", "mark": "neuropathy"}).text
     words = ["show", "demo_044", "--mark", "neuropathy", "--name", "default", "--json"]
     assert shown == succeeded(invoke(*words, home=demo_home)).stdout
-    assert client.get("/api/info").text == succeeded(invoke("info", "default", "--json", home=demo_home)).stdout
+    printed = json.loads(succeeded(invoke("info", "default", "--json", home=demo_home)).stdout)
+    info = client.get("/api/info").json()
+    assert info["sources"] == [{**source, "name": Path(source["name"]).name} for source in printed["sources"]]
+    assert {**info, "sources": printed["sources"]} == printed
+
+
+def test_clients_see_no_folder_of_the_server(client, session, monkeypatch):
+    info = session.info()
+    info["encoder"] = {**info["encoder"], "id": "/srv/models/encoder"}
+    info["sources"] = [{**info["sources"][0], "name": "/srv/corpora/a.jsonl"}]
+    monkeypatch.setattr(type(session), "info", lambda self: info)
+    monkeypatch.setattr("biorag.engine.OpenIndex.models_used", lambda self, generator: {"encoder": "/srv/m/encoder"})
+    shown = client.get("/api/info").json()
+    assert (shown["encoder"]["id"], shown["sources"][0]["name"]) == ("encoder", "a.jsonl")
+    completion = {"messages": [{"role": "user", "content": QUESTION}]}
+    answers = [
+        client.post("/api/ask", json={"question": QUESTION}).json(),
+        client.post("/v1/chat/completions", json=completion).json()["biorag"],
+        client.post("/v1/responses", json={"input": QUESTION}).json()["biorag"],
+    ]
+    assert [answer["models"] for answer in answers] == [{"encoder": "encoder"}] * 3
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog)
                 "index 'torn' is left out",
             ]
             assert url in said[0]
-            with pytest.raises(ServiceError, match=r"index 'torn' cannot be opened now: the server's log says why$"):
+            with pytest.raises(ServiceError, match=r"index 'torn' cannot be opened now: its files are missing"):
                 pool.lend("torn").__enter__()
             with pytest.raises(ServiceError, match=f"index 'away' cannot be opened now: .*{url}") as closed:
                 pool.lend("away").__enter__()
@@ -175,6 +175,11 @@ def test_what_cannot_be_opened_is_left_out_and_said(demo_home, tmp_path, caplog)
             with pytest.raises(ServiceError, match="index 'demo' cannot be opened now"):
                 pool.lend("demo").__enter__()
             assert "checksums.json" in caplog.records[-1].getMessage()
+            (indexes / "inhalers" / MANIFEST).write_text("{")
+            for ask in (lambda: pool.lend("inhalers").__enter__(), lambda: index_of(pool, "inhalers")):
+                with pytest.raises(ServiceError, match="index 'inhalers' cannot be opened now: its files") as damaged:
+                    ask()
+                assert status_of(damaged.value) == 503
     found = json.loads(invoke("doctor", "--json", home=home).stdout)["checks"]
     (fault,) = [check["detail"] for check in found if check["name"] == "indexes"]
     assert url in fault and f"index 'demo' has lost {indexes / 'demo' / CHECKSUMS}" in fault

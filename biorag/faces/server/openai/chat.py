@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from biorag.api.results import AnswerResult
 from biorag.errors import BioragError
+from biorag.faces.outside import without_folders
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import openai_error
 from biorag.faces.server.openai.messages import Json, Message, ModelName, event, question_of, text_of
@@ -45,7 +46,7 @@ class Completion:
         message = {"role": "assistant", "content": text_of(answer), "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
         head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
-        return {**head, "biorag": answer.to_json()}
+        return {**head, "biorag": without_folders(answer.to_json())}
 
     def begun(self) -> Iterator[str]:
         """Yield a chunk with the role."""

@@ -104,7 +104,7 @@ def index_of(pool: SessionPool, model: str) -> str:
     """
     names = pool.names()
     for name in (model, model.removeprefix(f"{OWNER}/")):
-        if reason := pool.left_out.get(name):
+        if reason := pool.why_closed(name):
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason, param="model")
         if name in names:
             return name

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from biorag.api.results import AnswerResult
 from biorag.errors import BioragError
+from biorag.faces.outside import without_folders
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError, openai_error
 from biorag.faces.server.openai.messages import Json, Message, ModelName, event, question_of, text_of
@@ -65,7 +66,7 @@ class Written:
     def document(self, answer: AnswerResult) -> Json:
         """Return the response."""
         output = [self._message(COMPLETED, [_part(text_of(answer))])]
-        return {**self._response(COMPLETED, output), "usage": USAGE, "biorag": answer.to_json()}
+        return {**self._response(COMPLETED, output), "usage": USAGE, "biorag": without_folders(answer.to_json())}
 
     def begun(self) -> Iterator[str]:
         """Yield the events of a message without text."""
