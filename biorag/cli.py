@@ -22,7 +22,7 @@ import typer
 
 from biorag.commands.application import Application, CommandKind, Group, hoisted
 from biorag.commands.show import ConsoleHandler
-from biorag.errors import BadInputError, BioragError, MissingError, ServiceError
+from biorag.errors import BadInputError, BioragError, MissingError, ServiceError, bounded
 from biorag.utils import secrets
 from biorag.utils.cores import check_addresses
 from biorag.utils.locks import begun
@@ -254,7 +254,8 @@ def _print_traceback(*error: Any) -> None:
 
 def _print_error(message: str) -> None:
     with suppress(BrokenPipeError):
-        typer.echo(f"error: {showable(message)}", err=True)
+        line = bounded(showable(message)).replace("\n", "\\n")  # one, whatever a file is called
+        typer.echo(f"error: {line}", err=True)
 
 
 def _stop(number: int, frame: object) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 
 CUTOFF = 0.6  # of difflib's ratio: below, words are not alike
+LONGEST = 2000  # characters of a sentence, which quotes files and servers: its beginning and its end, the next step
 SHORTEST = 3  # letters of a word that another may begin with
 
 # Other words for a name; each counts only where the name is known.
@@ -36,6 +37,9 @@ class BioragError(Exception):
 
     exit_code = 1
     details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return bounded(super().__str__())
 
     @property
     def public(self) -> str:
@@ -79,7 +83,7 @@ class ServiceError(BioragError):
     @property
     def public(self) -> str:
         """The sentence without commands and what the server wrote."""
-        return without_commands(str(self).replace(self._said, "", 1))
+        return without_commands(bounded(Exception.__str__(self).replace(self._said, "", 1)))
 
 
 class OfflineError(ServiceError):
@@ -90,6 +94,12 @@ class UnsupportedError(BioragError):
     """No supported answer, and a script asked to fail then."""
 
     exit_code = 7
+
+
+def bounded(sentence: str) -> str:
+    """Return a sentence, or the beginning and the end of one that is too long."""
+    half = LONGEST // 2
+    return sentence if len(sentence) <= LONGEST else f"{sentence[:half]} … {sentence[-half:]}"
 
 
 _COMMANDS = re.compile(r" ?\([^()]*--[^()]*\)| of --[a-z-]+|, as --[a-z-]+ asks|[;:] [^;:]*'biorag [^']*'[^;:]*")

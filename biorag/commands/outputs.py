@@ -12,7 +12,7 @@ from typing import Any
 from typer.models import ArgumentInfo
 
 from biorag.errors import UsageError
-from biorag.utils.files import BEGINNING, check_output, check_replaceable
+from biorag.utils.files import BEGINNING, check_output, check_place, check_replaceable
 from biorag.utils.outputs import is_own
 from biorag.utils.parsing import read_beginning
 from biorag.utils.registry import Kind
@@ -56,6 +56,7 @@ def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str,
     """Raise `UsageError` if an output of a command is an input, another output, part of the home, or another's file.
 
     `--force` replaces another's file, but nothing else. A new file may lie in a folder that is read.
+    Raises `OSError` where none can be made.
     """
     outputs = {name: mark for name, option in options.items() if (mark := mark_of(option)) and values[name]}
     inputs = [path for name in options.keys() - outputs.keys() for path in _read(name, options[name], values[name])]
@@ -65,6 +66,8 @@ def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str,
         twins = {os.path.realpath(file) for other in outputs if other != name for file in files[other]}
         if mark.is_folder:
             check_output(values[name], inputs, is_folder=True)
+            if not values[name].exists():
+                check_place(values[name])
         for path in files[name]:
             if os.path.realpath(path) in twins:
                 raise UsageError(f"{path} is named for two outputs: name a file for each")
@@ -73,6 +76,8 @@ def check_outputs(options: Mapping[str, inspect.Parameter], values: Mapping[str,
                 check_replaceable(path, mark.kind, mark.is_ours, read, force, mark.most)
             else:
                 check_output(path, read)
+            if not path.exists() or (mark.kind and path.is_file()):  # a run that is there may be complete
+                check_place(path)
 
 
 def _read(name: str, option: inspect.Parameter, value: Any) -> Iterator[Path]:

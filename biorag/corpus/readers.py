@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of, utf8_of
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, bounded
 from biorag.types import Change, Deletion, Snippet
 from biorag.utils.parsing import parse_json
 from biorag.utils.text import has_control
@@ -105,7 +105,7 @@ def read_changes(
                 empty, first = empty + 1, first or number
                 continue
             try:
-                change = reader.parse(record)
+                change = reader.parse(EMPTY.check() if record is EMPTY else record)
                 check(change)
                 yield change
             except ValueError as error:
@@ -113,7 +113,7 @@ def read_changes(
                     raise BadInputError(
                         f"{source.name}, {unit} {number}: {error}; fix it, or skip it with --on-bad-line skip"
                     ) from None
-                on_reject(Reject(source.name, number, str(error), reader.shown(record)[:SHOWN], unit=unit))
+                on_reject(Reject(source.name, number, bounded(str(error)), reader.shown(record)[:SHOWN], unit=unit))
     except DamagedSourceError as error:
         if on_reject is None:
             raise
@@ -282,4 +282,8 @@ def shown_bytes(content: bytes) -> str:
     return content[:SHOWN].decode("utf-8", "replace")
 
 
-JSON_LINES = FileReader(read_lines, parse_snippet, shown_bytes)
+def _json_lines(source: Source) -> Iterator[tuple[int, bytes | Record]]:
+    return ((number, EMPTY if line.strip() == b"{}" else line) for number, line in read_lines(source))
+
+
+JSON_LINES = FileReader(_json_lines, parse_snippet, shown_bytes)

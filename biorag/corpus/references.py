@@ -188,7 +188,7 @@ def _csl(source: Source) -> Iterator[tuple[int, Record]]:
         raise DamagedSourceError(source.name, 1, "no list of references in it")
     for number, item in enumerate(items, 1):
         key = str(item.get("id") or "") if isinstance(item, dict) else ""
-        yield number, Record(f"{source.label}#record={number}", item, json.dumps(item), key)
+        yield number, EMPTY if item == {} else Record(f"{source.label}#record={number}", item, json.dumps(item), key)
 
 
 def parse_csl(record: Record) -> Snippet:

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, bounded
 from biorag.registries import LIBRARIES, READERS, ReaderKind, library_of
 from biorag.settings.settings import UPLOADS
 from biorag.utils.files import sha256_of
@@ -73,7 +73,7 @@ class DamagedSourceError(BadInputError):
     def __init__(self, source: str, line: int, reason: str, unit: str = "line") -> None:
         super().__init__(f"{source}, {unit} {line}: {reason}")
         self.line = line
-        self.reason = reason
+        self.reason = bounded(reason)
 
 
 class ChangedSourceError(BadInputError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
-from unicodedata import normalize
+from unicodedata import combining, lookup, normalize
 
 import numpy as np
 
@@ -163,17 +165,27 @@ def _accented(index: Index, condition: FieldFilter) -> Condition:
     """Return a condition on words; where no snippet has them, with the accents of those that are alike without."""
     if condition.op != CONTAINS or _holds(index, replace(condition, negated=False)):
         return condition
-    asked = re.compile(rf"\b{re.escape(_unaccented(str(condition.value)))}\b")
+    asked = re.compile(rf"\b{re.escape(''.join(map(_unaccented, str(condition.value))))}\b")
     texts = (str(value) for name, values in _sampled(index) if name == condition.field for value in values)
-    matches = ((text, asked.search(_unaccented(text))) for text in texts)
-    spellings = dict.fromkeys(text[slice(*match.span())] for text, match in matches if match)
+    spellings = dict.fromkeys(spelling for text in texts if (spelling := _spelt(text, asked)))
     alternatives = tuple((replace(condition, value=spelling, negated=False),) for spelling in spellings)
     return AnyOf(alternatives, condition.negated) if alternatives else condition
 
 
-def _unaccented(text: str) -> str:
-    """Return a text in small letters without accents, as long as it was."""
-    return "".join(normalize("NFKD", letter)[0].lower()[0] for letter in text)
+def _spelt(text: str, asked: re.Pattern[str]) -> str:
+    """Return what a text has where its unaccented form matches; empty if it does not."""
+    letters = list(map(_unaccented, text))
+    places = [place for place, letter in enumerate(letters) for _ in letter]
+    match = asked.search("".join(letters))
+    return text[places[match.start()] : places[match.end() - 1] + 1] if match and match[0] else ""
+
+
+def _unaccented(letter: str) -> str:
+    """Return a letter in small, without accents or strokes; "ß" is "ss"."""
+    small = letter.casefold()
+    with suppress(KeyError, TypeError):  # not one letter
+        small = lookup(unicodedata.name(small, "").partition(" WITH ")[0])
+    return "".join(part for part in normalize("NFKD", small) if not combining(part))
 
 
 def check_values(index: Index, manifest: Manifest, where: Where) -> None:
@@ -211,7 +223,8 @@ def _meant(index: Index, condition: FieldFilter) -> str:
     counts = Counter((type(value), value) for of_snippet in values for value in of_snippet)
     written = {str(value): f'"{value}"' if kind is str else str(value) for kind, value in counts}
     if alike := nearest(str(condition.value), sorted(written)):
-        return f" (did you mean {written[alike]}?)"
+        meant = f"{condition.field}=" if condition.op == CONTAINS and alike == str(condition.value) else ""
+        return f" (did you mean {meant}{written[alike]}?)"
     if condition.field in UNCOUNTED:
         return ""
     commonest = ", ".join(f"{written[str(value)]:.60}" for value, _ in _commonest(counts, COMMONEST))

@@ -179,7 +179,8 @@ def survey(
                 unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
             last = skipped.get(source) or records[-1]
             unread.update([] if last.snippets + last.deletions else [source])  # an empty one may have been cut to that
-    if sources and (not (tally.ids or skipped) or not (tally.snippets or taken)):
+    is_kept = bool(taken and unread)  # what the index held
+    if sources and (not (tally.ids or skipped or is_kept) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
     superseded, conflicts, revived = repeated(np.frombuffer(tally.ids, np.uint64), texts)

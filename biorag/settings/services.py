@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from biorag.settings.section import ONCE, BoundSecret, Effect, Section, check_url, option, setting
-from biorag.utils.network import Server, addresses, host_of, is_loopback, origin_of, proxy_of, without_credentials
+from biorag.utils.network import Server, addresses, host_of, leaves_for, origin_of, proxy_of, without_credentials
 from biorag.utils.secrets import remember
 
 logger = logging.getLogger(__name__)
@@ -107,6 +107,6 @@ class ServiceSettings(Section):
 def announce(url: str, kind: str) -> None:
     """Say that data leave this machine, and where they go; once in a command."""
     for address in addresses(url):
-        if not is_loopback(address):
+        if leaves_for(address):
             proxy = without_credentials(proxy_of(address))
             logger.info(SENT[kind], host_of(address) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)

@@ -20,7 +20,7 @@ from secrets import token_hex
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
-from biorag.utils.parsing import read_beginning, without_waiting
+from biorag.utils.parsing import naming, read_beginning, without_waiting
 from biorag.utils.secrets import FILES, redacted
 from biorag.utils.text import escaped, is_whole
 
@@ -65,10 +65,10 @@ def replacing(path: Path, original: Path | None = None) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path`, and its permissions, durably once it is written; make its folder.
 
     A copy has the permissions of its `original`. A device, and a pipe that somebody reads, is written to. Raises
-    `UsageError` at a link, which is never replaced; `BadInputError` at a pipe that nobody reads.
+    `UsageError` at a link, which is never replaced, and at a pipe that nobody reads.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        with open(path, "wb", opener=without_waiting) as stream:
+        with naming(path), open(path, "wb", opener=without_waiting) as stream:
             os.set_blocking(stream.fileno(), True)
             yield stream
         return
@@ -225,9 +225,17 @@ def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool
     if own or any(_is_within(path, kept) for kept in inputs):
         why = "is biorag's own" if own else "is read by this command"
         raise UsageError(f"{path} {why}: name another {'folder' if is_folder else 'file'} to write")
-    if is_folder and path.is_file():
+    if is_folder and path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file: name a folder to write into")
     _refuse_link(path)
+
+
+def check_place(path: Path) -> None:
+    """Raise `OSError`, naming the path, if no file or folder can be made there."""
+    folder = next(parent for parent in path.parents if parent.exists())
+    fault = errno.ENOTDIR if not folder.is_dir() else 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+    if fault:
+        raise OSError(fault, os.strerror(fault), str(path))
 
 
 def _is_within(path: Path, kept: Path) -> bool:

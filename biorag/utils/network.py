@@ -152,6 +152,11 @@ def is_offline() -> bool:
     return _named is not None
 
 
+def leaves_for(url: str) -> bool:
+    """Return whether data may leave this machine for a URL: it is not loopback, nor refused in offline mode."""
+    return not is_loopback(url) and (_named is None or host_of(url) in _named)
+
+
 def restrict(urls: Iterable[str] | None) -> None:
     """From now on refuse all connections but to the hosts and ports of `urls`, loopback too; None refuses none.
 

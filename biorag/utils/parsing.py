@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from biorag.errors import BadInputError, BioragError
+from biorag.errors import BadInputError, BioragError, UsageError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -41,11 +41,21 @@ def read_beginning(path: Path, count: int) -> bytes:
 
 @contextmanager
 def opened_regular(path: Path, mode: Literal["rb", "ab"] = "rb") -> Iterator[BinaryIO]:
-    """Open a file; raise `BadInputError` at a pipe or a device, on which one may wait for ever."""
-    with open(path, mode, opener=without_waiting) as stream:
+    """Open a file; raise `BadInputError`, of an output `UsageError`, at a pipe or a device: one may wait for ever."""
+    with naming(path), open(path, mode, opener=without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise BadInputError(f"{path} is not a regular file: name one")
+            raise (UsageError if mode == "ab" else BadInputError)(f"{path} is not a regular file: name one")
         yield stream
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name a file in the system's error that names none, as of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or (error.errno and str(path))
+        raise
 
 
 def without_waiting(path: str, flags: int) -> int:
@@ -53,8 +63,8 @@ def without_waiting(path: str, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if flags & os.O_APPEND else 0), 0o666)
     except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise BadInputError(f"{path} is a pipe that nobody reads: name a regular file") from None
+        if error.errno == errno.ENXIO and flags & os.O_WRONLY:
+            raise UsageError(f"{path} is a pipe that nobody reads: name a regular file") from None
         raise
 
 

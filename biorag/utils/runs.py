@@ -91,6 +91,8 @@ class ResumableRun:
         try:
             content = read_regular(self.manifest)
             values = dict(parse_json(content))
+            if values and values.keys().isdisjoint(("complete", "identity")):
+                raise MismatchError(f"{self.manifest} is there, and biorag did not write it: {NEXT_STEP}")
             parsed(self.head, content, extra="ignore")
         except (ValueError, TypeError) as error:
             raise self._damaged(error) from None

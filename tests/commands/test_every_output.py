@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -148,5 +149,8 @@ def test_no_output_is_an_input_another_output_or_part_of_the_home(name, output, 
         failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx"}), 2, "is a file: name a folder")
     elif output.mark.kind:
         failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx"}), 2, "that biorag wrote")
+    failed(run(name, tmp_path / "home", {output.parameter.name: "mine.docx/a\nb"}), 4, r"docx/a\nb: Not a directory")
+    monkeypatch.setattr("os.access", lambda _, mode: mode == os.R_OK)
+    failed(run(name, tmp_path / "home", {output.parameter.name: "mine/new"}), 4, "mine/new: Permission denied")
     assert Path("mine.docx").read_text() == "a chapter\n"
     assert not any(path.exists() for path in own)

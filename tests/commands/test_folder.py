@@ -261,10 +261,17 @@ def test_an_exported_index_follows_its_files_where_it_is_imported(run, papers, t
 
 def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
     (tmp_path / "a.ris").write_text(
-        "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Gräfe, Jan\nER  - \n", encoding="utf-8"
+        "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Gräfe, Jan\nAU  - Großmann, Łucja\nER  - \n", encoding="utf-8"
     )
     done(run("index", tmp_path / "a.ris", "--encoder", tiny_encoder, "--name", "kept", "--json"))
-    for words, hits in (("Grafe", 1), ("gräfe", 1), ("grafe, jan", 1), ("Jan", 1)):
+    for words, hits in (
+        ("Grafe", 1),
+        ("gräfe", 1),
+        ("grafe, jan", 1),
+        ("Jan", 1),
+        ("grossmann, lucja", 1),
+        ("lucja", 1),
+    ):
         found = run("search", "pain", "--name", "kept", "--filter", f'authors~"{words}"', "--json")
         assert len(done(found)["hits"]) == hits, words
     either = run("search", "pain", "--name", "kept", "--filter", "authors~Grafe or authors~Nobody", "--json")
@@ -353,6 +360,28 @@ def test_what_is_new_and_cannot_be_read_is_named(run, papers, tiny_encoder, tmp_
         assert "2 files cannot be read now" in result.stderr
     report = done(run("index", papers, "--name", "kept", "--json"))
     assert (report["added"], report["unreadable"]) == (3, [])
+
+
+def test_an_index_keeps_what_it_held_where_nothing_is_left_to_read(run, tiny_encoder, tmp_path, monkeypatch):
+    closed = note(tmp_path / "papers" / "closed" / "inside.md", "Rabies is fatal.").parent
+    empty = note(tmp_path / "papers" / "note.md", "Aspirin lowers fever.")
+    words = ("index", tmp_path / "papers", "--encoder", tiny_encoder, "--name", "kept", "--json")
+    held = done(run(*words))["snippets"]
+    empty.write_text("")
+    scandir = os.scandir
+
+    def refusing(path="."):
+        if str(path) == str(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refusing)
+        result = run(*words)
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["snippets"], report["deleted"]) == (3, held, 0), result.stderr
+    assert sorted(report["unreadable"]) == [str(closed / "inside.md"), str(empty)]
+    assert "what index 'kept' held of them is kept" in result.stderr
 
 
 @pytest.mark.slow

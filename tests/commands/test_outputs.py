@@ -92,11 +92,17 @@ def test_a_link_is_no_output(indexed, leads_to):
 
 def test_a_pipe_that_nobody_reads_is_no_output(indexed):
     os.mkfifo(indexed / "out")
-    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "out", "--force"), 3, "nobody reads")
+    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "out", "--force"), 2, "nobody reads")
     assert (indexed / "out").is_fifo()
     (indexed / "home" / "cache").mkdir(exist_ok=True)
     os.mkfifo(indexed / "home" / "cache" / "last-hits.json")
     succeeded(invoke("search", "aspirin", "--mode", "bm25", "--no-rerank"))
+
+
+def test_a_sentence_quotes_a_file_up_to_a_bound(place):
+    (place / "wide.csv").write_text("," * 100_000 + "\n")
+    for words in (("index", "wide.csv"), ("index", "wide.csv", "--on-bad-line", "skip")):
+        assert len(failed(invoke(*words), 3, "no column", "content=Abstract")) < 2200
 
 
 def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):

@@ -81,6 +81,7 @@ def test_search_json_has_the_documented_shape(search_small, snippets):
             'has type="Letter", as --filter asks: the commonest values are "Review", "Trial"',
         ),
         ('year="2005"', "(did you mean 2005?)"),
+        ("year~2005", "(did you mean year=2005?)"),
         ("year:2001-2005", "(did you mean year>=2001 and year<=2005?)"),
         (
             "title:Warfarin and title:fever",

@@ -74,6 +74,7 @@ def test_bad_records_are_rejects_and_the_others_are_read(tmp_path, name, content
         ("a.nbib", "PMID- \n\n", "PMID- 7\nTI  - Good\n\n"),
         ("a.enw", "%0 Book\n\n", "%T Good\n\n"),
         ("a.bib", "@article{a,}\n", GOOD_BIB),
+        ("a.jsonl", "{}\n", '{"id": "7", "contents": "Good"}\n'),
     ],
 )
 def test_empty_records_of_a_file_are_one_reject_that_counts_them(tmp_path, name, hollow, good):
@@ -85,6 +86,11 @@ def test_empty_records_of_a_file_are_one_reject_that_counts_them(tmp_path, name,
     assert [json.loads(row)["reason"] for row in rejects.path.open()] == [f"{NO_TEXT}, the first of 1,234 such"]
     with pytest.raises(BadInputError, match=f"line 1: {NO_TEXT}; fix it"):
         list(read_snippets(Source(name, tmp_path / name)))
+
+
+def test_empty_references_of_csl_are_one_reject(tmp_path):
+    found, (reject,) = read(tmp_path / "a.json", json.dumps([*[{}] * 99, {"title": "Good"}]).encode())
+    assert ([one.contents for one in found], reject.records) == (["Good"], 99)
 
 
 @pytest.mark.parametrize(

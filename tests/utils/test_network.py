@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from biorag.errors import OfflineError, UsageError
+from biorag.settings.services import SENT, announce
 from biorag.settings.sources import load_settings
 from biorag.utils.network import (
     is_loopback,
@@ -190,3 +192,11 @@ def test_the_logins_of_proxies_and_the_hubs_token_are_secrets(monkeypatch, url):
 )
 def test_the_origin_of_a_url(url, origin):
     assert origin_of(url) == origin
+
+
+def test_nothing_is_said_to_go_to_a_host_that_offline_mode_refuses(caplog):
+    restrict(["http://named.example"])
+    with caplog.at_level(logging.INFO, "biorag"):
+        for host in ("named", "other"):
+            announce(f"http://{host}.example", "eutils")
+    assert [record.getMessage() for record in caplog.records] == [SENT["eutils"] % "named.example"]

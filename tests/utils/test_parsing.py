@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, MismatchError
+from biorag.errors import BadInputError, MismatchError, UsageError
 from biorag.utils.parsing import opened_regular, parse_json, parsed_file, read_regular, validated
 
 
@@ -69,10 +69,10 @@ def test_bytes_give_values_or_a_value_error(content):
 
 def test_a_pipe_is_not_appended_to_whether_it_is_read_or_not(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInputError, match="a pipe that nobody reads"), opened_regular(tmp_path / "pipe", "ab"):
+    with pytest.raises(UsageError, match="a pipe that nobody reads"), opened_regular(tmp_path / "pipe", "ab"):
         pass
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(BadInputError, match="not a regular file"), opened_regular(tmp_path / "pipe", "ab"):
+    with pytest.raises(UsageError, match="not a regular file"), opened_regular(tmp_path / "pipe", "ab"):
         pass
     os.close(reader)
 

@@ -1,7 +1,9 @@
 """Files of rows and their manifests: where a run resumes, and what is refused."""
 
 import json
+import os
 import re
+import resource
 from dataclasses import dataclass
 
 import pytest
@@ -121,6 +123,26 @@ def test_a_complete_file_that_was_changed_is_refused(rows):
         fill(rows)
     rows.remove()
     assert fill(rows).resumed == 0
+
+
+def test_a_manifest_of_the_users_own_is_not_called_damaged(rows):
+    rows.manifest.parent.mkdir()
+    rows.manifest.write_text('{"name": "mine"}')
+    with pytest.raises(MismatchError, match="is there, and biorag did not write it: choose another"):
+        fill(rows)
+    assert rows.manifest.read_text() == '{"name": "mine"}'
+
+
+def test_a_file_that_cannot_grow_is_named(rows):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(OSError) as fault, rows.appending() as stream:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+        try:
+            os.write(stream.fileno(), bytes(10))
+            os.write(stream.fileno(), b"0")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert fault.value.filename == str(rows.path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"identity": 3, "complete": true}', '{"identity": {}, "complete": true}'])

@@ -133,8 +133,8 @@ class SnippetFolder(RunDirectory):
         """
         values = self._read_manifest()
         if values is None or not values["complete"]:
-            state = "is not finished" if values else "is not there"
-            raise MissingError(f"the export {self.path} {state}: run 'biorag corpus export CORPUS --out {self.path}'")
+            state = "is not finished" if values else "is a file" if self.path.is_file() else "is not there"
+            raise MissingError(f"export {self.path} {state}: 'biorag corpus export CORPUS --out FOLDER' writes one")
         try:
             export: Export = validated(Export, values["export"])
             if any(part.source >= len(export.sources) for part in export.parts):

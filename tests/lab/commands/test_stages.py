@@ -73,6 +73,8 @@ def test_vectors_of_another_encoder_or_other_settings_are_refused(staged, corpus
 
 def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
     failed(invoke("embed", tmp_path / "none", "--out", tmp_path / "v"), 4, "is not there", "corpus export CORPUS --out")
+    (tmp_path / "file").touch()
+    failed(invoke("embed", tmp_path / "file", "--out", tmp_path / "v"), 4, "is a file", "--out FOLDER")
     failed(invoke("index", "--vectors", tmp_path / "none"), 4, "holds no vectors", "biorag embed SNIPPETS --out")
     failed(invoke("index", "--vectors", staged / "snippets"), 5, "something other than a folder of vectors")
     failed(invoke("embed", staged / "vectors", "--out", tmp_path / "v"), 4, "is not there")
