@@ -168,7 +168,7 @@ def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, mon
         patched.setattr(snippet_folder, "write_table", lambda path, table: 1 / 0 if "00001" in path.name else None)
         with pytest.raises(ZeroDivisionError):
             pipeline.export(*paths)
-    with pytest.raises(MissingError, match="is not finished: run 'biorag corpus export"):
+    with pytest.raises(MissingError, match="is not finished: 'biorag corpus export"):
         SnippetFolder(pipeline.snippets, {}).export()
     (pipeline.snippets / ".part-00000-00000.parquet.0123456789abcdef").write_text("half")
     fresh = Pipeline(tmp_path / "fresh")
