@@ -53,6 +53,13 @@ def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
     assert all(hits[0].snippet.contents[each.start : each.end] == each.text for each in rows)
 
 
+def test_a_title_longer_than_its_content_is_evidence():
+    (hit,) = hits_of("PD-1 inhibitor (Opdivo)", title="Fatal myocarditis after nivolumab, a case report")
+    rows = candidates([hit])
+    assert [each.text for each in rows] == [hit.snippet.title, hit.snippet.content]
+    assert all(hit.snippet.contents[each.start : each.end] == each.text for each in rows)
+
+
 def test_maxsim_of_sentences_against_a_slow_loop():
     draw = np.random.default_rng(0)
     query, tokens = draw.normal(size=(3, 4)).astype(np.float32), draw.normal(size=(6, 4)).astype(np.float32)
