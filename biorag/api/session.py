@@ -324,7 +324,7 @@ class Session:
         The claim is searched for; the 50 studies that are found first, or `k` of them, are read beside it. See `search`
         for the parameters. Raises `UsageError` if the claim is blank, or a filter or a setting is wrong.
         """
-        from biorag.answering.weighing import STUDIES, weigh
+        from biorag.answering.weighing import STUDIES, weigh, with_near
         from biorag.api.weighings import WeighResult
 
         check_claim(claim)
@@ -334,7 +334,9 @@ class Session:
         (ranking,) = self._ranked([claim], models, conditions(filter), most)
         watch = Stopwatch()
         with watch.stage("judge"):
-            weighing = weigh(claim, ranking.hits, self.stances, most)
+            weighing = weigh(claim, ranking.hits, self._checker.stances, most)
+            if not (self.reader and self.reader.trust.tells_sides):
+                weighing = with_near(weighing, ranking.hits, models.extractor(self.reader).scored(claim, ranking.hits))
         searched = round(ranking.timings_ms["total"], 3)
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
         return WeighResult(weighing, timings, self.read_by)
@@ -348,7 +350,7 @@ class Session:
         from biorag.answering.extract import SHORT
         from biorag.answering.guards.checker import statement_of
         from biorag.answering.kinds import kind_of
-        from biorag.answering.weighing import QUESTION_STUDIES, found, weigh
+        from biorag.answering.weighing import QUESTION_STUDIES, Weighing, found, weigh
         from biorag.api.weighings import WeighResult
 
         check_text(question)
@@ -362,7 +364,8 @@ class Session:
             weighing = replace(weigh(stated, hits, self._checker.stances), claim=question)
             return WeighResult(weighing, ranking.timings_ms, self.read_by)
         scored = models.extractor(reader).scored(ranking.query, hits)
-        return WeighResult(found(question, hits, scored, SHORT.margin), ranking.timings_ms)
+        near = found(hits, scored, scored.scores.max(initial=0.0) - SHORT.margin)
+        return WeighResult(Weighing(question, found=near), ranking.timings_ms)
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""

@@ -47,11 +47,12 @@ class WeighResult:
 
 
 def counts_line(weighing: Weighing) -> str:
-    """Return "3 supporting, 1 opposing, 2 not sure; 44 say neither", and how many retracted studies are not counted."""
+    """Return "3 supporting, 1 opposing, 2 not sure; 44 others", and how many retracted studies are not counted."""
     counts = weighing.counts
     line = ", ".join(f"{counts[name]} {heading.lower()}" for name, heading in HEADINGS.items())
     retracted = f"; {counts['retracted']} retracted, not counted" if counts["retracted"] else ""
-    return f"{line}; {counts['silent']} say neither{retracted}"
+    others = f"{counts['silent']} other{'s' * (counts['silent'] != 1)}"
+    return f"{line}; {others}{retracted}"
 
 
 def stated_line(study: Study) -> str:

@@ -135,7 +135,7 @@ def weigh(
 
     The claim is searched for; of the first 50 studies, or -k of them, each is read beside it. They are counted, never
     averaged; retracted ones are shown and not counted. Without a trusted --reader, those that state the claim support
-    it, and those that a small model leans on are "not sure".
+    it, and those that come near it are "not sure".
 
     Examples:
 

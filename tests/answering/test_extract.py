@@ -54,7 +54,7 @@ def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
 
 
 def test_a_title_longer_than_its_content_is_evidence():
-    (hit,) = hits_of("PD-1 inhibitor (Opdivo)", title="Fatal myocarditis after nivolumab, a case report")
+    (hit,) = hits_of("PD-1 inhibitor (Opdivo)", title="Fatal myocarditis after nivolumab.")
     rows = candidates([hit])
     assert [each.text for each in rows] == [hit.snippet.title, hit.snippet.content]
     assert all(hit.snippet.contents[each.start : each.end] == each.text for each in rows)

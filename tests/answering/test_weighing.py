@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from biorag.answering.extract import SHORT, ScoredSentences
+from biorag.answering.extract import ScoredSentences
 from biorag.answering.sentence_matching import EvidenceSentence
-from biorag.answering.weighing import effect_of, found, joined, opposed, sample_size, weigh
+from biorag.answering.weighing import Weighing, effect_of, found, joined, opposed, sample_size, weigh, with_near
 from biorag.api.weighings import comma_separated
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
@@ -105,13 +105,28 @@ def test_studies_of_a_question_are_those_whose_best_sentence_comes_nearly_as_nea
     said = [(1, "One.", 0.7), (1, "Two.", 0.9), (2, "Three.", 0.95), (3, "=Four.", 1.0), (4, "Five.", 0.5)]
     rows = [EvidenceSentence(n, 0, 0, text, "", "") for n, text, _ in said]
     scored = ScoredSentences(rows, np.array([score for *_, score in said], np.float32))
-    weighing = found("Who?", hits(a, copy, b, far), scored, SHORT.margin)
+    weighing = Weighing("Who?", found=found(hits(a, copy, b, far), scored, 0.9))
     assert [(one.snippet.id, one.stance.quote) for one in weighing.found] == [("b", "=Four."), ("a-copy", "Three.")]
     assert weighing.counts["supporting"] == 0 and weighing.searched == 2
     header, first, _ = comma_separated(weighing).splitlines()
     assert header == "id,pmid,title,author,year,type,participants,effect,retracted,quote,location", "no side is told"
     assert first == "b,2,,,2020,,,,,'=Four.,"
-    assert found("Who?", [], ScoredSentences([], np.zeros(0, np.float32)), SHORT.margin).found == ()
+    assert found([], ScoredSentences([], np.zeros(0, np.float32)), 0.9) == ()
+
+
+def test_studies_near_a_claim_are_not_sure_unless_they_state_it():
+    a, b, gone, far = study("a", 1), study("b", 2), study("c", 3, retracted=True), study("d", 4)
+    ranked = hits(a, b, gone, far)
+    stances = [Stance(YES, 1.0, "One."), *[Stance(SILENT, 0.0, "")] * 3]
+    rows = [EvidenceSentence(n, 0, 0, text, "", "") for n, text in enumerate(["One.", "Two.", "Three.", "Four."], 1)]
+    scored = ScoredSentences(rows, np.array([3.0, 1.3, 2.0, 0.9], np.float32))
+    weighing = with_near(weigh("So it is.", ranked, lambda claim, snippets: stances), ranked, scored)
+    assert [(name, one.snippet.id, one.stance.verdict) for name, one in weighing.rows] == [
+        ("supporting", "a", YES),
+        ("unsure", "b", UNSURE),
+        ("unsure", "c", UNSURE),
+    ]
+    assert (weighing.silent, weighing.searched) == (1, 4)
 
 
 def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():

@@ -52,7 +52,7 @@ def test_both_sides_are_shown_with_what_they_state(home):
 
 def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
     shown = succeeded(weighed(home)).stdout
-    assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 say neither; 1 retracted, not counted\n")
+    assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 others; 1 retracted, not counted\n")
     assert shown.index("Supporting: 1") < shown.index("Opposing: 1")
     assert "RETRACTED ARTICLE" in shown
     assert "n: 3,849 · effect: not stated" in shown
@@ -76,17 +76,17 @@ def test_filters_and_what_cannot_be_weighed(home):
     failed(weighed(home, "--format", "md", "--json"), 2, "--json and --format")
 
 
-def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
-    reader = ScriptedReader(lambda claim, window: (0.7, 0.1) if "Heparin" in window else (0.0, 0.9), Trust(2, 2, 2, 2))
+def test_without_a_trusted_reader_what_comes_near_is_not_sure(home, monkeypatch):
+    reader = ScriptedReader(lambda claim, window: (0.7, 0.1), Trust(2, 2, 2, 2))
     monkeypatch.setattr("biorag.engine.load_reader", lambda settings: reader)
-    claim = "Heparin is better given by mouth."
+    claim = "Where heparin is given, the skin bruises."
     report = done(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", "--json", home=home))
     assert report["counts"] == {"supporting": 0, "opposing": 0, "unsure": 1, "silent": 0, "retracted": 0}
     (study,) = report["unsure"]
     said = [study[name] for name in ("id", "leaning", "probability", "basis")]
-    assert said == ["other", "supporting", 0.7, "none"]
+    assert said == ["other", None, 0.0, "none"]
     shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
-    assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor to which side"
+    assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor how surely"
     assert "read by" not in shown.stderr, "nobody trusts it"
 
 
