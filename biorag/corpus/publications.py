@@ -1,6 +1,6 @@
 """A publication's record, from the texts that an export has of each field: one rule for all formats.
 
-Field names are those of `biorag.corpus.fields`; names of persons stay as the source writes them.
+Field names are those of `fields.toml`; names of persons stay as the source writes them.
 """
 
 from __future__ import annotations
