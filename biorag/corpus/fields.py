@@ -12,6 +12,8 @@ _TABLES = packaged_toml(__file__, "fields.toml")
 RIS, MEDLINE, WEB_OF_SCIENCE, ENDNOTE = (_TABLES[name] for name in ("ris", "medline", "web_of_science", "endnote"))
 BIBTEX, CSL, ENDNOTE_XML = (_TABLES[name] for name in ("bibtex", "csl", "endnote_xml"))
 OVID, WEB_PAGE, COLUMNS = (_TABLES[name] for name in ("ovid", "web_page", "columns"))
+INHERITED = frozenset(_TABLES["bibtex_inherited"]["fields"].split())
+TYPES = {name: kind for kind, names in _TABLES["types"].items() for name in names.split()}
 _OF_TABLES = {"abstract": "content", "pmid": "PMID"}  # what tables call these fields
 # Web of Science's tab-delimited export has a column for each of its tags.
 _TAB_DELIMITED = {
