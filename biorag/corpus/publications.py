@@ -1,6 +1,6 @@
 """A publication's record, from the texts that an export has of each field: one rule for all formats.
 
-Field names are those of `biorag.corpus.fields`; names of persons stay as the source writes them.
+Field names are those of `fields.toml`; names of persons stay as the source writes them.
 """
 
 from __future__ import annotations
@@ -11,29 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from biorag.corpus.fields import TYPES
 from biorag.corpus.pubmed import RETRACTED, date_in, unescaped
 from biorag.corpus.readers import ENDING, NO_TEXT, Record, entry_of, unstyled, with_values
 from biorag.types import Snippet
 
 Texts = Mapping[str, Sequence[str]]  # of each field, in the order of a file
 LONGEST_LIST = 100_000  # characters of a list as Python writes it
-# PubMed's publication types, and the types of reference of RIS, CSL, Crossref, BibTeX and Zotero in small letters.
-_TYPES = {
-    name: kind
-    for kind, names in {
-        "Journal Article": "jour jfull ejour mgzn news article articlejournal articlemagazine journalarticle",
-        "Book": "book ebook edbook monograph editedbook",
-        "Book Chapter": "chap echap chapter bookchapter incollection inbook booksection",
-        "Congress": "conf cpaper inproceedings proceedings paperconference proceedingsarticle conferencepaper "
-        "proceedingspaper conferenceproceedings meetingabstract conference",
-        "Academic Dissertation": "thes thesis phdthesis mastersthesis dissertation",
-        "Dataset": "data dataset",
-        "Technical Report": "rprt report techreport",
-        "Preprint": "unpb preprint postedcontent",
-        RETRACTED: "retracted retractedarticle retractedpublication",
-    }.items()
-    for name in names.split()
-}
 _NO_TYPE = re.compile(r"[\[\]&0-9/]")  # a classification or an identifier in the place of a type
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(
@@ -147,7 +131,7 @@ def abstract_in(texts: Sequence[str]) -> str:
 
 def publication_types(name: str) -> list[str]:
     """Return PubMed's publication type for a type of reference of any reference manager, in a list; [] if unknown."""
-    return list(filter(None, [_TYPES.get(re.sub("[^a-z]", "", name.lower()))]))
+    return list(filter(None, [TYPES.get(re.sub("[^a-z]", "", name.lower()))]))
 
 
 def doi_in(*texts: str) -> str:

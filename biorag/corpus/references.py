@@ -20,19 +20,6 @@ from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
 LONGEST = 2000  # characters of a field of CSL-JSON but for the abstract
-INHERITED = (
-    "title",
-    "year",
-    "date",
-    "month",
-    "publisher",
-    "series",
-    "journal",
-    "journaltitle",
-    "volume",
-    "number",
-    "issn",
-)
 LONGEST_LATEX = 100_000  # characters of a field that is read as LaTeX; of a longer one commands are dropped
 
 
@@ -75,7 +62,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
                 texts.setdefault(field.key.lower(), []).append(value[1:-1] if is_enclosed else value)
             if parent := parents.get(texts.get("crossref", [""])[0]):
                 for name, value in ((field.key.lower(), str(field.value)) for field in parent.fields):
-                    if name in INHERITED:
+                    if name in fields.INHERITED:
                         texts.setdefault("booktitle" if name == "title" else name, [value])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""

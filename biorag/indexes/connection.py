@@ -52,6 +52,7 @@ def connect(server: Server) -> QdrantClient:
     for url in urls:
         if server.api_key and url.startswith("http:") and not is_loopback(url):
             logger.warning("the key goes to %s unencrypted: name an https address with --qdrant", url, extra=ONCE)
+    transports = {url: BoundedTransport(url, server.timeout, LARGEST_REPLY, limits=LIMITS) for url in urls}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a key that goes unencrypted, with the place in the program
         client = QdrantClient(
@@ -60,7 +61,7 @@ def connect(server: Server) -> QdrantClient:
             timeout=math.ceil(server.timeout),
             check_compatibility=False,
             auth=server.auth,
-            transport=NodesTransport({url: _transport(url, server.timeout) for url in urls}),
+            transport=NodesTransport(transports),
         )
     advice = "check --qdrant and that it runs, then give the same command again"
     name = f"the Qdrant server at {' and '.join(urls)}"
@@ -94,10 +95,6 @@ def connect(server: Server) -> QdrantClient:
 
     client.http.client.send = parsed  # type: ignore[method-assign, assignment]  # no middleware sees how a reply is parsed
     return client
-
-
-def _transport(url: str, seconds: float) -> BoundedTransport:
-    return BoundedTransport(url, seconds, LARGEST_REPLY, limits=LIMITS)
 
 
 class NodesTransport(httpx.BaseTransport):

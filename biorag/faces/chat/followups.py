@@ -13,17 +13,12 @@ from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
-from biorag.prompts.template import load_template
+from biorag.prompts.template import load_template, object_schema
 from biorag.types import GenerationRequest
 from biorag.utils.text import comparable
 
 FIELDS = ("question", "previous", "answer")
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"question": {"type": "string"}},
-    "required": ["question"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema({"question": {"type": "string"}})
 MOST_TOKENS = 96
 MOST_QUOTED = 600  # characters of the earlier question, and of its answer
 LONGEST_REWRITE = 400  # characters

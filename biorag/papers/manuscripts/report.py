@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from biorag.api.session import Session
@@ -32,14 +33,7 @@ CAUTION = (
 LEVELS = {FindingKind.WRONG_METADATA: "warning", FindingKind.UNSUPPORTED: "warning"}
 NOT_SURE, UNLISTED, UNCITED = "Not sure", "is in no list of references", "is listed and never cited"
 AUTHOR, INITIALS = "biorag", "br"  # of comments
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
-article{margin:1rem 0;padding:.6rem .9rem;border-left:4px solid #b3261e;background:#f7f7f7}
-article.warning{border-color:#9a6700}article.note{border-color:#777}
-p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px solid #999}
-.dim{color:#555;font-size:.9rem}
-"""
+_TEMPLATE = Path(__file__).with_name("report.html")
 
 
 def written(report: CheckReport, format: str) -> str:
@@ -123,14 +117,7 @@ def as_html(report: CheckReport) -> str:
 def page(report: CheckReport) -> str:
     """Return a report as one page of HTML without scripts, which loads nothing."""
     name = in_html(Path(report.manuscript.file).name)
-    head = (
-        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Citations of {name}</title>'
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>\n'
-        + as_html(report)
-        + "\n</body></html>\n"
-    )
+    return Template(_TEMPLATE.read_text("utf-8")).substitute(name=name, content=as_html(report))
 
 
 def as_json(report: CheckReport) -> str:
