@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -139,6 +140,7 @@ def mcp(settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, stop)
+    atexit.register(signal.alarm, 0)  # no thread waits any more
     with session:
         server.run("stdio")
         pool.close_idle(0)
