@@ -16,13 +16,14 @@ from biorag.api.session import Session
 from biorag.corpus.enriching import Find
 from biorag.corpus.sentences import best_sentence, terms
 from biorag.errors import OfflineError, ServiceError
-from biorag.papers.manuscripts.manuscript import CitingSentence, ListedReference, Manuscript
+from biorag.papers.manuscripts.manuscript import MOST_SHOWN, CitingSentence, ListedReference, Manuscript
 from biorag.papers.manuscripts.matching import Difference, Match, asked, matched
 from biorag.papers.manuscripts.reading import read_manuscript
 from biorag.references.reference import has_concern, reference_of, texts
 from biorag.registries import ENRICHERS
 from biorag.types import Progress, Snippet, Stance, Verdict
 from biorag.utils.progress import silent
+from biorag.utils.text import cut
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +69,8 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The text of the sentence that cites; "" without one."""
-        return self.citing.text if self.citing else ""
+        """The text of the sentence that cites, as a report shows it; "" without one."""
+        return self.citing.shown if self.citing else ""
 
     @property
     def place(self) -> str:
@@ -135,7 +136,7 @@ class CheckReport:
             "findings": [one.to_json() for one in self.findings],
             "not_sure": [one.to_json() for one in self.not_sure],
             "unlisted": [
-                {"mark": mark, "sentence": one.text, "place": one.paragraph.place}
+                {"mark": mark, "sentence": one.shown, "place": one.paragraph.place}
                 for one in sentences
                 for mark in one.unlisted
             ],
@@ -194,7 +195,7 @@ def checked(
                 stance, snippet = max(zip(judge(claim, evidence), evidence, strict=True), key=_strength)
                 supported += stance.verdict is Verdict.SUPPORTED
                 of_claim = _of_claim(match.reference, claim, stance, snippet)
-                findings += [replace(finding, citing=sentence, claim=claim) for finding in of_claim]
+                findings += [replace(finding, citing=sentence, claim=cut(claim, MOST_SHOWN)) for finding in of_claim]
             advance(1)
     by_kind = {kind: [finding for finding in findings if finding.kind is kind] for kind in (*FindingKind, None)}
     numbers = {kind.value if kind else "not_sure": len(of_kind) for kind, of_kind in by_kind.items()}

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from biorag.references.reference import Reference
+from biorag.utils.text import cut
+
+MOST_SHOWN = 1000  # characters of a sentence, or a claim of it, in a report, which repeats it at each of its marks
 
 # Stand around what a format sets apart as a mark: raised letters, a command. Readers drop them from what they read.
 OPEN, CLOSE = "\ue000", "\ue001"
@@ -61,6 +64,11 @@ class CitingSentence:
     span: tuple[int, int]
     claims: tuple[CitedClaim, ...]
     unlisted: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """What a report shows of the text."""
+        return cut(self.text, MOST_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)

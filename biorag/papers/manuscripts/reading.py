@@ -366,10 +366,10 @@ def _pdf(source: Source) -> Content:
 
     paper = read_pdf(source)
     pages = [[line._replace(text=_with_signs(line.text, line.level)) for line in page] for page in paper.lines]
-    if not any(pages):
-        raise BadInputError(f"{source.name}: {TOO_MUCH if len(pages) < paper.pages else NO_TEXT}")
     notes = [f"page {number}: {fault}" for number, fault in paper.faults.items()]
     notes += [f"pages from {len(pages) + 1} on are not read: {TOO_MUCH}"] * (len(pages) < paper.pages)
+    if not any(pages):
+        raise BadInputError(f"{source.name}: {notes[0] if notes else NO_TEXT}")
     layout = laid_out(pages)
 
     def of_pages(pages: Iterable[Iterable[str]]) -> list[Paragraph]:

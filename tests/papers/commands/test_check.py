@@ -202,6 +202,18 @@ def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     failed(invoke("check", file, "--commented", file, home=home), 2, "is read by this command")
 
 
+def test_a_report_grows_with_its_marks_and_not_with_their_square(home, tmp_path):
+    text = f"Aspirin [1]{'[1-5000]' * 300}"
+    (tmp_path / "a.md").write_text(f"{text}\n\n# References\n\n1. Aspirin 1. Journal; 2020.\n")
+    report = done(invoke("check", tmp_path / "a.md", "--json", home=home))
+    assert (len(report["unlisted"]), len(report["findings"])) == (300, 1)
+    assert {one["sentence"] for one in report["unlisted"] + report["findings"]} == {f"{text[:1000]}…"}
+    text = f"Aspirin lowers fever{' in adults' * 200}."
+    (tmp_path / "a.json").write_text(json.dumps({"sentences": [{"text": text, "citations": [11, 13]}]}))
+    report = done(invoke("check", tmp_path / "a.json", "--json", home=home))
+    assert {one["claim"] for one in report["not_sure"]} == {f"{text[:1000]}…"}
+
+
 def test_reports_as_a_page_and_markdown(home, tmp_path):
     file = tmp_path / "a <b>.md"
     file.write_text(f"{SENTENCES[1]}\n\n# References\n\n1. {LISTED[0]}\n2. {LISTED[1]} <script>alert(1)</script>\n")

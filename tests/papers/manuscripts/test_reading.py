@@ -181,11 +181,18 @@ def test_text_in_fields_controls_and_links_is_read_and_deleted_text_is_not(tmp_p
     ]  # fmt: skip
 
 
+def unreadable(path):
+    page = FPDF()
+    page.add_page()
+    path.write_bytes(bytes(page.output()).replace(b"/FlateDecode", b"/FlateDecodX"))
+
+
 HOSTILE = {
     "macros.docm": (docx, "macros"),
     "cut.docx": (lambda path: path.write_bytes(b"PK\x03\x04"), "cannot be read"),
     "none.md": (lambda path: path.write_text("Nothing is cited.\n"), "no references and no citations"),
     "scan.pdf": (lambda path: (page := FPDF(), page.add_page(), page.rect(1, 1, 9, 9), page.output(str(path))), "OCR"),
+    "filter.pdf": (unreadable, "page 1: a page that cannot be read .*FlateDecodX"),
     "latin.md": (lambda path: path.write_bytes(b"Caf\xe9 [1]"), "not UTF-8"),
     "torn.json": (lambda path: path.write_text('{"a":'), "not JSON"),
     "a.xyz": (lambda path: path.write_text("[1]"), ".docx, .md"),
