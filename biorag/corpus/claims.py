@@ -15,6 +15,7 @@ from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import ClaimLabel, Snippet
 from biorag.utils.parsing import parsed
+from biorag.utils.text import first_visible
 
 # "[<|cit|>, 18]", "(<|multi_cit|>)", "<|other_cit|>": where a sentence cites, in data sets of citing sentences
 _CITING = re.compile(r"\s*(?:[\[(][\d\s,;–—-]*(?:<\|\w+\|>[\d\s,;–—-]*)+[\])]|<\|\w+\|>)")
@@ -46,7 +47,7 @@ WORDINGS = {
 
 def without_marks(claim: str) -> str:
     """Return a citing sentence without its marks, "found [<|cit|>]." as "found."; raise `ValueError` if it is blank."""
-    if not (text := _CITING.sub("", claim).strip()):
+    if not first_visible(text := _CITING.sub("", claim).strip()):
         raise ValueError("it is blank")
     return text
 

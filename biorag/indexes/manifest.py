@@ -186,11 +186,13 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest file.
 
-    Raises `FileNotFoundError` if it is not there; `BadInputError` if it is not a regular file, or too large for a
-    manifest; `MismatchError` if it cannot be read as a manifest of this version.
+    Raises `BadInputError` if it is a pipe or a device, or too large for a manifest; `MismatchError` if it cannot be
+    read, or not as a manifest of this version.
     """
     try:
         values = parse_json(read_regular(path))
+    except OSError as error:
+        raise MismatchError(f"{path} cannot be read ({error.strerror}): check its permissions, or {AGAIN}") from None
     except ValueError as error:
         raise MismatchError(f"{path} is damaged ({error}): {AGAIN}") from None
     return Manifest.from_json(values, str(path))

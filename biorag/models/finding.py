@@ -298,6 +298,9 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
                 f"the index names the model {repo!r}, which is not on this machine, and nothing is downloaded because "
                 "an index says so: name it yourself, with --encoder or --reranker"
             ) from None
+        if Path(repo).is_absolute():
+            fault = "is no folder" if Path(repo).exists() else "is not there"
+            raise MissingError(f"model {repo!r} {fault}: name a model's folder, or a model of the hub") from None
         _check_online(f"model {repo!r}")
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "

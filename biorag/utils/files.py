@@ -213,12 +213,14 @@ def keep_home(*paths: Path) -> None:
 
 
 def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool = False) -> None:
-    """Raise `UsageError` if an output that a user names is a link, an input by any of its names, or part of the home.
+    """Raise `UsageError` if an output that a user names is `-`, a link, an input by any name, or part of the home.
 
     What lies in a folder of inputs is one.
     """
     if path is None:
         return
+    if str(path) == "-":
+        raise UsageError(f"no output goes to '-', standard output: name a {'folder' if is_folder else 'file'} to write")
     if path.is_dir() and not is_folder:
         raise UsageError(f"{path} is a folder: name a file to write")
     own = any(_real(path).is_relative_to(_real(kept)) or _is_within(path, kept) for kept in _home)

@@ -131,6 +131,8 @@ def test_no_output_is_an_input_another_output_or_part_of_the_home(name, output, 
     for path in own:
         failed(run(name, tmp_path / "home", {output.parameter.name: str(path)}), 2, "is biorag's own")
     is_folder = output.mark.is_folder
+    dash = run(name, tmp_path / "home", {output.parameter.name: "-"})
+    failed(dash, 2, f"standard output: name a {'folder' if is_folder else 'file'} to write")
     for other in COMMANDS[name]:
         if other.parameter.name == output.parameter.name or not other.is_path:
             continue

@@ -104,6 +104,7 @@ def test_every_published_row_is_read(shared_data):
         "{",
         '{"id": "a"}',
         '{"id": "a", "claim": " [<|cit|>] "}',
+        '{"id": "a", "claim": "\\u200b\\ufeff"}',
         '{"id": "a", "claim": "X.", "label": "true"}',
         '{"id": "a", "claim": "X.", "sentences": "X is Y."}',
         json.dumps(RESULT | {"direction": "up"}),

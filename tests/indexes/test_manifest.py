@@ -6,7 +6,9 @@ from dataclasses import fields, replace
 import pytest
 
 from biorag.errors import MismatchError
+from biorag.indexes.catalogue import summaries
 from biorag.indexes.manifest import FORMAT, BlockParameters, Bm25Parameters, Manifest, SourceRecord, read_manifest
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity
 from biorag.utils.files import write_json
 
@@ -112,3 +114,14 @@ def test_the_fingerprint_is_of_what_determines_results():
         {"sources": MANIFEST.sources[:1]},
     ):
         assert replace(MANIFEST, **change).fingerprint() != MANIFEST.fingerprint()
+
+
+def test_an_index_whose_manifest_cannot_be_read_is_damaged_and_the_others_are_listed(tmp_path):
+    settings = Settings.of(home=tmp_path)
+    for name in ("a", "b"):
+        (settings.indexes / name).mkdir(parents=True)
+    (settings.indexes / "a" / "manifest.json").write_text(json.dumps(MANIFEST.to_json()))
+    (settings.indexes / "b" / "manifest.json").mkdir()
+    assert {one.name: one.state for one in summaries(settings)} == {"a": "complete", "b": "damaged"}
+    with pytest.raises(MismatchError, match=r"cannot be read \(Is a directory\): check"):
+        read_manifest(settings.indexes / "b" / "manifest.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,11 @@ def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypa
     first = done(invoke(*words, "--values", "2,5"))
     assert not (tmp_path / "biorag.toml").read_text()
     monkeypatch.setattr("biorag.lab.tuning.run.measure", lambda *_: pytest.fail("measured again"))
+    killed = tmp_path / "out" / ".curve.png.0123456789abcdef"
+    killed.touch()
+    os.utime(killed, (0, 0))
     assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
+    assert not killed.exists(), "left by a run that was killed while it drew"
     assert done(invoke(*words, "--values", "5", "--measure", "success@3"))["measure"] == "success@3"
     bm25 = invoke(*words, "--values", "2", "--mode", "bm25")
     failed(bm25, 5, 'out was made with other mode ("hybrid" → "bm25"): choose another --out')

@@ -100,6 +100,13 @@ def test_a_model_that_cannot_be_had_is_one_sentence(find, spec, tmp_path, monkey
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "fault"), [("none", "is not there"), ("file", "is no folder")])
+def test_an_absolute_path_is_not_taken_for_a_name_of_the_hub(name, fault, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingError, match=f"{name}' {fault}: name a model's folder"):
+        find_encoder(str(tmp_path / name))
+
+
 def asking(hub, code, tmp_path, **variables):
     """Run code in a process whose hub is a server's, and return that process once it has ended."""
     variables = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), **variables}

@@ -20,7 +20,7 @@ from biorag.settings.settings import Settings
 from biorag.settings.sources import write_setting
 from biorag.training.contamination import ALL, HeldOutSplit
 from biorag.types import Progress, Where
-from biorag.utils.files import sha256_of_json
+from biorag.utils.files import sha256_of_json, sweep
 from biorag.utils.plots import LinePanel, write_plot
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
@@ -128,6 +128,7 @@ def tune(
 
     identity = {**_identity(parameter, opened.settings, development), "index": index}
     points = TuningRun(out, identity).measured([plan.current, *plan.values], measured)
+    sweep(out)  # of a run that was killed while it drew
     write_curve(out / "curve.png", parameter, points, plan.measure)
     best = plan.best(points)
     means = {value: mean_of(metrics, plan.measure) for value, metrics in points.items()}
