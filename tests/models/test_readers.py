@@ -210,7 +210,7 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
     (unlabelled / "config.json").write_text(json.dumps({**config, "id2label": None}))
     for reader, message in [
         (tmp_path / "encoder", "an exported encoder, not a reader"),
-        (tmp_path / "nowhere", "not a directory"),
+        (tmp_path / "nowhere", "is not there"),
         (torn, "fetch it again"),
         (unlabelled, "names no labels"),
         (tiny_encoder, "biorag train reader"),
