@@ -137,9 +137,9 @@ class SessionPool:
 
     def _open(self, name: str) -> _Opened:
         names = self.names()
-        if reason := self.why_closed(name):
-            raise ServiceError(reason)
         if name not in names:
+            if reason := self.why_closed(name):
+                raise ServiceError(reason)
             raise MissingError(f"there is no index {name!r} here: choose one of {', '.join(names)}")
         try:
             session = Session(self.first.settings.replace(name=name), beside=self.first)

@@ -104,10 +104,10 @@ def index_of(pool: SessionPool, model: str) -> str:
     """
     names = pool.names()
     for name in (model, model.removeprefix(f"{OWNER}/")):
-        if reason := pool.why_closed(name):
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason, param="model")
         if name in names:
             return name
+        if reason := pool.why_closed(name):
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason, param="model")
     if model in ("", OWNER):
         return pool.first.name
     sentence = f"there is no model {model!r} here, since each is an index: choose one of {', '.join(names)}"
