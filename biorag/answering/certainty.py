@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.answering.extract import FLOOR, ScoredSentences
-from biorag.answering.guards.words import rarity, stems
+from biorag.answering.guards.words import lexicon, rarity, stems
 from biorag.answering.kinds import lacks_number
 from biorag.types import Certainty, Hit
 from biorag.utils.parsing import parsed
@@ -105,11 +105,11 @@ def missing_words(question: str, texts: Sequence[str]) -> dict[str, float]:
     """Return the words of a question that no text holds, as they are written, with their rarity, 0 to 1.
 
     A short word is held by words in sequence of which it has the initials, "ACE" by "angiotensin-converting enzyme",
-    a long one by its parts, "heatshock" by "heat shock".
+    but for little words between, which would spell anything; a long one by its parts, "heatshock" by "heat shock".
     """
-    lower = [text.lower() for text in texts]
-    joined = " ".join("".join(_PART.findall(text)) for text in lower)
-    initials = " ".join("".join(word[0] for word in _PART.findall(text)) for text in lower)
+    parts = [_PART.findall(text.lower()) for text in texts]
+    joined = " ".join(map("".join, parts))
+    initials = " ".join("".join(" " if word in lexicon().function else word[0] for word in text) for text in parts)
     text_stems = {stem for text in texts for stem in stems(text)}
     return {
         match[0]: max(map(rarity, word_stems))

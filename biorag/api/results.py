@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs, words_of
 from biorag.corpus.sentences import matches, terms
@@ -197,12 +197,21 @@ class SnippetResult(_Items[Snippet]):
         return "\n\n".join(texts)
 
 
+class NearSentence(NamedTuple):
+    """A sentence that comes near a claim, and what of the claim it and its title lack: words, names, quantities."""
+
+    id: str
+    pmid: int | None
+    quote: str
+    lacking: tuple[str, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class VerdictResult:
-    """The verdict of the evidence on a claim, and the spans that it rests on, else the nearest sentence."""
+    """The verdict of the evidence on a claim, and the spans that it rests on, else the nearest sentences."""
 
     checked: CheckedSentence
-    nearest: EvidenceSpan | None = None
+    near: tuple[NearSentence, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -216,12 +225,12 @@ class VerdictResult:
 
     def __repr__(self) -> str:
         lines = [f"{span.id}: {span.quote}" for span in self.evidence]
-        nearest = [f"nearest, {self.nearest.id}: {self.nearest.quote}"] if self.nearest else []
-        return showable("\n".join([f"<{self.verdict}: {self.checked.text!r}>", *lines, *nearest]))
+        near = [f"near, {one.id}: {one.quote}" for one in self.near]
+        return showable("\n".join([f"<{self.verdict}: {self.checked.text!r}>", *lines, *near]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag verify --json` prints."""
-        nearest = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}
+        near = [{**one._asdict(), "lacking": list(one.lacking)} for one in self.near]
         return {
             "claim": self.checked.text,
             "verdict": self.verdict,
@@ -229,7 +238,7 @@ class VerdictResult:
                 {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
                 for span in self.evidence
             ],
-            **nearest,
+            **({"nearest": near[0], "near": near} if near else {}),
             **_basis_json(self.checked),
         }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
 from biorag.api.answer_text import read_by
-from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
+from biorag.api.results import AnswerResult, NearSentence, SearchResult, SnippetResult, VerdictResult
 from biorag.engine import OpenIndex, load_checker, load_chooser, load_models, open_stored
 from biorag.errors import MissingError, ServiceError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
@@ -26,7 +26,6 @@ from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
 from biorag.settings.settings import SHOWN, Settings
 from biorag.types import (
-    EvidenceSpan,
     Generation,
     GenerationRequest,
     Generator,
@@ -299,24 +298,25 @@ class Session:
         """
         check_claim(claim)
         if snippet is not None:
-            return self._judged(claim, self.show(snippet).snippets)
-        hits = self.search(claim, filter=filter).hits
-        return self._judged(claim, [hit.snippet for hit in hits], self._models())
+            return self._judged(claim, [Hit(n, one, 1.0) for n, one in enumerate(self.show(snippet).snippets, 1)])
+        return self._judged(claim, self.search(claim, filter=filter).hits, self._models())
 
-    def _judged(self, claim: str, snippets: Sequence[Snippet], models: OpenIndex | None = None) -> VerdictResult:
-        """Return the verdict of snippets on a claim; where none decides it, with the nearest sentence."""
+    def _judged(self, claim: str, hits: Sequence[Hit], models: OpenIndex | None = None) -> VerdictResult:
+        """Return the verdict of snippets on a claim; where none decides it, with the nearest sentences."""
         from biorag.answering.extract import Extractor
+        from biorag.answering.guards.words import lacking
 
-        checked = self._checker.check_claim(claim, snippets)
+        checked = self._checker.check_claim(claim, [hit.snippet for hit in hits])
         if checked.verdict is not Verdict.UNSUPPORTED:
             return VerdictResult(checked)
-        hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
         chooser = partial(load_chooser, self.settings, self.reader)
         rows = (models.extractor(self.reader) if models else Extractor(load_reader=chooser)).extract(claim, hits)
-        if not rows:
-            return VerdictResult(checked)
-        snippet, text = snippets[rows[0].n - 1], rows[0].text
-        return VerdictResult(checked, EvidenceSpan(rows[0].n, snippet.id, snippet.pmid, text, checked.verdict))
+        near = []
+        for row in rows:
+            snippet = hits[row.n - 1].snippet
+            missing = lacking(claim, f"{snippet.title} {row.text}")
+            near.append(NearSentence(snippet.id, snippet.pmid, row.text, missing))
+        return VerdictResult(checked, tuple(near))
 
     def weigh(self, claim: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> WeighResult:
         """Find the studies that support a claim and those that oppose it, as `biorag weigh` does.

@@ -21,7 +21,8 @@ from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
-    from biorag.api.results import VerdictResult
+    from biorag.api.results import NearSentence, VerdictResult
+    from biorag.types import EvidenceSpan
 
 STYLES = {
     Verdict.SUPPORTED: "bold green",
@@ -32,7 +33,7 @@ STYLES = {
 SIDES = {"supporting": "bold green", "opposing": "bold red", "unsure": "bold cyan"}
 WeighingOutput = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choices(WEIGHINGS))]
 STUDIES = Flags("k", default="50")
-UNSTATED = "No retrieved snippet states this in these words: read them with 'biorag search', or name a --reader."
+UNSTATED = "No snippet states this in these words, be it true or not: read what comes near, or name a --reader."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def verify(
 def _print_verdict(judged: VerdictResult) -> None:
     from biorag.api.answer_text import difference_line, percent, said_of
 
-    checked, nearest, wraps = judged.checked, judged.nearest, not show.out.is_terminal
+    checked, wraps = judged.checked, not show.out.is_terminal
     numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in checked.evidence))
     verdict = said_of(checked).capitalize() + (f" by {numbers}" if numbers and not checked.difference else "")
     if differs := difference_line(checked):
@@ -114,13 +115,18 @@ def _print_verdict(judged: VerdictResult) -> None:
     if checked.probability:
         shown = (f"{label} {percent(value)}" for label, value in checked.probability.items())
         show.out.print(Text(", ".join(shown), style="dim"))
-    for span in (*checked.evidence, *([nearest] if nearest else [])):
-        head = "Nearest: " if span is nearest else f"[{span.n}] "
-        source = f"PMID {span.pmid}" if span.pmid else span.id
-        line = Text.assemble((head, "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim"))
-        show.out.print(line, soft_wrap=wraps)
+    for span in checked.evidence:
+        show.out.print(_quoted(f"[{span.n}]", span), soft_wrap=wraps)
+    for near in judged.near:
+        lacks = f" lacks {', '.join(map(showable, near.lacking))}" if near.lacking else ""
+        show.out.print(_quoted("Near:", near).append(lacks, "yellow"), soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print(UNSTATED, soft_wrap=True)
+
+
+def _quoted(head: str, span: EvidenceSpan | NearSentence) -> Text:
+    source = f"PMID {span.pmid}" if span.pmid else span.id
+    return Text.assemble((f"{head} ", "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim"))
 
 
 @expanded

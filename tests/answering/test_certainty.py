@@ -8,7 +8,14 @@ import pytest
 
 from biorag.answering import answerer as module
 from biorag.answering.answerer import MAY, NOTHING, Answerer
-from biorag.answering.certainty import FEATURES, KNOWN, CertaintyModel, certainty_features, certainty_model
+from biorag.answering.certainty import (
+    FEATURES,
+    KNOWN,
+    CertaintyModel,
+    certainty_features,
+    certainty_model,
+    missing_words,
+)
 from biorag.answering.extract import FLOOR, ScoredSentences, candidates
 from biorag.answering.guards.words import rarity
 from biorag.retrieval.retriever import Ranking
@@ -128,3 +135,8 @@ def test_a_withheld_question_is_not_generated_and_choices_and_overrides_are_answ
     assert withheld_or_given(evidence_threshold=0.1).certainty == "answer"
     chosen = withheld_or_given(Question("q", ASKED.text, {"A": "warfarin", "B": "zinc"}))
     assert (chosen.choice, chosen.abstained) == ("A", False)
+
+
+def test_initials_hold_an_abbreviation_but_not_those_of_little_words():
+    assert not missing_words("ACE", ["Angiotensin-converting enzyme was raised."])
+    assert list(missing_words("ECT", ["Each case of the condition tested positive."])) == ["ECT"]

@@ -41,8 +41,16 @@ def test_a_claim_by_one_snippet_and_what_a_terminal_shows(bm25, snippet):
     shown = succeeded(verify(bm25, sentence_of(snippet), "--snippet", snippet["id"])).stdout
     assert shown.startswith(f"Stated by [1]\n[1] “{sentence_of(snippet)}” ")
     unsupported = succeeded(verify(bm25, "Bananas ripen in the dark.", "--snippet", snippet["id"]))
-    assert unsupported.stdout.startswith("Not stated in these words\nNearest: “")
+    assert unsupported.stdout.startswith("Not stated in these words\nNear: “")
     assert "or name a --reader" in unsupported.stderr
+
+
+def test_what_comes_near_an_unstated_claim_says_what_of_it_is_lacking(bm25):
+    claim = "Intravenous alteplase is given in Canberra within 12 hours of stroke."
+    result = done(verify(bm25, claim, "--json"))
+    assert (result["verdict"], result["nearest"]) == ("unsupported", result["near"][0])
+    assert result["nearest"]["lacking"] == ["Canberra", "12 hours"] and "4.5 hours" in result["nearest"]["quote"]
+    assert " lacks Canberra, 12 hours\n" in succeeded(verify(bm25, claim)).stdout
 
 
 def test_fail_unsupported_exits_with_seven(bm25, snippet):

@@ -161,6 +161,19 @@ def stems(text: str) -> list[str]:
     return [word.key for word in words(text) if word.kind in (WordKind.CONTENT, WordKind.NAME)]
 
 
+def lacking(claim: str, text: str) -> tuple[str, ...]:
+    """Return the words, names and quantities of a claim that a text lacks, as they are written, but for common ones."""
+    held, plain = {word.key for word in words(text)}, plain_form(claim)
+    told = (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
+    return tuple(
+        dict.fromkeys(
+            plain[word.start : word.end]
+            for word in words(claim)
+            if word.key not in held and word.kind in told and not is_common(word.key)
+        )
+    )
+
+
 def words(text: str) -> list[Word]:
     """Return the words, numbers and marks of a text in their order; they stand in its plain form."""
     text = plain_form(text)
