@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,11 @@ def squashed(text: str) -> str:
 
 def chosen_sentences(sets: Path, indexes: Mapping[str, str]) -> None:
     """Questions and follow-ups whose answering sentences are known: the first sentence shown, and any."""
-    for name in ("one", "two", "three", "four", "followups"):
+    for name in ("one", "two", "three", "four", "followups", "turns"):
+        asked = rows_of(sets / f"sentences/{name}.jsonl")
         counts: dict[str, Counter[str]] = {corpus: Counter() for corpus in indexes}
         for corpus, index in indexes.items():
-            rows = [row for row in rows_of(sets / f"sentences/{name}.jsonl") if row["corpus"] == corpus]
+            rows = [row for row in asked if row["corpus"] == corpus and row["answers"]]
             with Session(load_settings({"name": index})) as session:
                 for row in rows:
                     texts = [squashed(each.text) for each in asked_of(session, row).sentences]
@@ -209,6 +211,8 @@ def asked_of(session: Session, row: Mapping[str, Any]) -> AnswerResult:
 @cache
 def corpus_records(corpus: str) -> dict[str, dict[str, Any]]:
     """Return the records of a corpus by their ids."""
+    if corpus == "D":
+        return {row["id"]: row for row in rows_of(Path(str(resources.files("biorag") / "corpus/demo/snippets.jsonl")))}
     files = ["pubmed/snippets"] if corpus == "A" else [f"qa/{name}_docs" for name in WHOLE]
     return {id: record for file in files for id, record in records_of(f"{file}.jsonl.gz").items()}
 
@@ -296,7 +300,7 @@ def main() -> None:
         "claims": lambda: claims(asked.sets),
         "replies": lambda: replies(asked.sets),
         "certainty": lambda: certainty(asked.sets, {"A": asked.index_a, "B": asked.index_b}),
-        "sentences": lambda: chosen_sentences(asked.sets, {"A": asked.index_a, "B": asked.index_b}),
+        "sentences": lambda: chosen_sentences(asked.sets, {"A": asked.index_a, "B": asked.index_b, "D": "demo"}),
         "exact": lambda: exact(asked.index_a, asked.most, asked.anyway),
         "oracle": oracle,
     }

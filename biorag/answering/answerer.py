@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from biorag.answering.certainty import CertaintyModel, certainty_features, certainty_model, missing_words
@@ -47,7 +47,8 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 RETRIES = tuple(Sampling(0.7, seed) for seed in (1, 2))  # of a free reply; a greedy one would repeat itself
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
-NOTHING = "I found nothing that answers this."
+FOUND_NOTHING = "I found nothing"
+NOTHING = f"{FOUND_NOTHING} that answers this."
 NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that names what nothing was found on; how many are named
 _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
     r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
@@ -130,12 +131,11 @@ class Answerer:
         return scored, model, model.probability(certainty_features(question, ranking.hits, scored))
 
     def _withheld(self, question: Question, ranking: Ranking, probability: float) -> Answer:
-        missing = missing_words(question.text, [hit.snippet.contents for hit in ranking.hits])
-        named = [word for word, rare in missing.items() if rare >= NAMING][:MOST_NAMED]
+        named = _named(question.text, missing_words(question.text, [hit.snippet.contents for hit in ranking.hits]))
         return Answer(
             question,
             kind=self._kind_of(question),
-            text=f"I found nothing on {', '.join(named)}." if named else NOTHING,
+            text=f"{FOUND_NOTHING} on {', '.join(named)}." if named else NOTHING,
             hits=ranking.hits,
             timings_ms=ranking.timings_ms,
             notes=(
@@ -272,6 +272,17 @@ class Answerer:
             option_logprobs=logprobs,
         )
         return answer, scores.cached
+
+
+def _named(question: str, missing: Mapping[str, float]) -> list[str]:
+    """Return what of a question names that on which nothing was found; "jet lag" where both words are missing."""
+    named: list[str] = []
+    for word, rare in missing.items():
+        if named and f"{named[-1]} {word}" in question:
+            named[-1] += f" {word}"
+        elif rare >= NAMING:
+            named.append(word)
+    return named[:MOST_NAMED]
 
 
 def _replied(

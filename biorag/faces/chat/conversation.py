@@ -10,7 +10,7 @@ from biorag.answering.guards.words import RARE, rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
-from biorag.faces.chat.followups import Rewritten, answer_in_turn, is_follow_up, standalone
+from biorag.faces.chat.followups import standalone
 from biorag.references.escaping import in_markdown
 from biorag.references.reference import reference_line, reference_of
 from biorag.types import Hit
@@ -19,6 +19,7 @@ from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
 NEAR = 0.4  # mean MaxSim from which a snippet has to do with a few words
+THANKS = 2  # words of a line that may ask for nothing
 COMMANDS = {
     "/help": "this list",
     "/show N": "the whole snippet of hit N, or of an id or a PMID",
@@ -69,15 +70,15 @@ class Conversation:
     def is_searched(self, line: str) -> bool:
         """Return whether a line asks for something.
 
-        "Thanks" is short, a word that the literature hardly has, and no snippet comes near to it.
+        "Thanks" is a word or two, of which the literature hardly has one, and no snippet comes near to it.
         """
         check_text(line)
-        if not is_follow_up(line) or max(map(rarity, stems(line)), default=0.0) < RARE:
+        if len(line.split()) > THANKS or max(map(rarity, stems(line)), default=0.0) < RARE:
             return True
         near = self._session.nearness(line, filter=self._conditions)
         return near is None or near >= NEAR
 
-    def standalone(self, question: str) -> Rewritten:
+    def standalone(self, question: str) -> str:
         """Return a question as it will be searched: a follow-up made to stand alone.
 
         Raises `ServiceError` if the generator fails.
@@ -85,16 +86,14 @@ class Conversation:
         check_text(question)
         return standalone(self._session, question, *self._last, filter=self._conditions)
 
-    def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
-        """Answer a question as it was rewritten; an interrupted turn is not kept.
+    def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
+        """Answer a question as it is to be searched; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
-        answer = answer_in_turn(
-            self._session, question, rewritten, *self._last, filter=self._conditions, on_text=on_text
-        )
+        answer = self._session.ask(searched, filter=self._conditions, on_text=on_text)
         answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
-        turn = Turn(question, rewritten.text, self.filter, answer)
+        turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn
 

@@ -123,11 +123,11 @@ class _Talk:
             if not self._conversation.is_searched(question):
                 show.err.print("Not searched: no snippet is about this. Ask a question, or /help.")
                 return
-            rewritten = self._conversation.standalone(question)
-            if rewritten.text != question:
-                show.err.print(Text(showable(f"searched: {rewritten.text}"), style="dim"), soft_wrap=True)
+            searched = self._conversation.standalone(question)
+            if searched != question:
+                show.err.print(Text(showable(f"searched: {searched}"), style="dim"), soft_wrap=True)
             stage("Writing, not checked yet" if self._session.settings.generation.llm else "Answering")
-            turn = self._conversation.ask(question, rewritten, on_text=stage.provisional)
+            turn = self._conversation.ask(question, searched, on_text=stage.provisional)
         keep_last_hits(self._session.settings, turn.answer.hits)
         show_answer.answer(turn.answer)
 

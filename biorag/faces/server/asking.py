@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.faces.chat.followups import answer_in_turn, standalone
+from biorag.faces.chat.followups import standalone
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
@@ -110,8 +110,8 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
         asked = body.arguments()
         text, after, said = (asked.pop(name) for name in ("question", "after", "said"))
         with lend() as session:
-            rewritten = standalone(session, text, after, said, filter=asked["filter"])
-            return answer_in_turn(session, text, rewritten, after, said, **asked, on_text=grow)
+            searched = standalone(session, text, after, said, filter=asked["filter"])
+            return session.ask(searched, **asked, on_text=grow)
 
     return call
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from biorag.api.results import AnswerResult
 from biorag.errors import UsageError
-from biorag.faces.chat.followups import is_follow_up, with_topic_of
+from biorag.faces.chat.followups import names_subject, with_topic_of
 from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import RefusedError
 from biorag.faces.session_pool import SessionPool
@@ -66,7 +66,7 @@ def question_of(messages: Sequence[Message]) -> AskBody:
     searched = ""
     for earlier in reversed(asked[1:]):
         question = earlier[:LONGEST_QUESTION]
-        searched = with_topic_of(searched, question) if searched and is_follow_up(question) else question
+        searched = question if names_subject(question) else with_topic_of(searched, question)
     said = next(iter(_said(messages, "assistant")), "").partition(REFERENCES)[0]
     values = {"question": text, "after": searched[:LONGEST_QUESTION], "said": said[:LONGEST_QUESTION]}
     return validated(AskBody, values)
