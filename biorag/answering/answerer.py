@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from biorag.answering.certainty import CertaintyModel, certainty_features, certainty_model, missing_words
+from biorag.answering.certainty import TELLING, CertaintyModel, certainty_features, certainty_model, missing_words
 from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
 from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.guards.checker import Checker
@@ -278,7 +278,7 @@ def _named(question: str, missing: Mapping[str, float]) -> list[str]:
     """Return what of a question names that on which nothing was found; "jet lag" where both words are missing."""
     named: list[str] = []
     for word, rare in missing.items():
-        if named and f"{named[-1]} {word}" in question:
+        if rare >= TELLING and named and f"{named[-1]} {word}" in question:
             named[-1] += f" {word}"
         elif rare >= NAMING:
             named.append(word)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.answering.extract import FLOOR, ScoredSentences
-from biorag.answering.guards.words import lexicon, rarity, stems
+from biorag.answering.guards.words import lexicon, names, rarity, stems
 from biorag.answering.kinds import lacks_number
 from biorag.types import Certainty, Hit
 from biorag.utils.parsing import parsed
@@ -31,6 +31,7 @@ KNOWN = {True: "matched", False: "words"}  # what is known of hits: how near the
 FEATURES = (
     "coverage",  # the share of the question's words, weighted by rarity, in the snippet of the best sentence
     "missing_telling",  # how many words of at least `TELLING` none of the first hits holds
+    "missing_names",  # how many of its names none of them holds: "ECT", "R95X"
     "words",  # logarithm of the number of the question's words
     "number_missing",  # whether the question asks for a number, and the best sentence has none
     "answer",  # the largest log-odds by which the reader says of a sentence that it answers
@@ -87,6 +88,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     return [
         _coverage(asked, hits[best.n - 1].snippet.contents),
         float(sum(weight >= TELLING for weight in missing.values())),
+        float(len(names(question) & set(missing))),
         float(np.log1p(len(asked))),
         float(lacks_number(question, best.text)),
         float(scored.answers.max(initial=FLOOR)),

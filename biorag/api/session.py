@@ -234,12 +234,12 @@ class Session:
         """
         from biorag.answering.answerer import NAMING
         from biorag.answering.certainty import missing_words
-        from biorag.answering.guards.words import WordKind, words
+        from biorag.answering.guards.words import names
 
         check_text(question, *readings)
         models, likely = self._models(), []
         rankings = self._ranked(readings, models, conditions(filter))
-        named = {word.text for word in words(question) if word.kind is WordKind.NAME}
+        named = names(question)
         with self._answering:
             answerer = models.answerer(None, self._checker)
             for reading, ranking in zip(readings, rankings, strict=True):

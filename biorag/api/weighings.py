@@ -47,9 +47,13 @@ class WeighResult:
 
 
 def counts_line(weighing: Weighing) -> str:
-    """Return "3 supporting, 1 opposing, 2 not sure; 44 others", and how many retracted studies are not counted."""
+    """Return "3 supporting, 1 opposing, 2 not sure; 44 others", and how many retracted studies are not counted.
+
+    Where no side is told: "2 not sure; 48 others".
+    """
     counts = weighing.counts
-    line = ", ".join(f"{counts[name]} {heading.lower()}" for name, heading in HEADINGS.items())
+    named = HEADINGS if weighing.supporting or weighing.opposing else {"unsure": HEADINGS["unsure"]}
+    line = ", ".join(f"{counts[name]} {heading.lower()}" for name, heading in named.items())
     retracted = f"; {counts['retracted']} retracted, not counted" if counts["retracted"] else ""
     others = f"{counts['silent']} other{'s' * (counts['silent'] != 1)}"
     return f"{line}; {others}{retracted}"

@@ -145,7 +145,7 @@ def weigh(
 
     Examples:
 
-      biorag weigh "Pyridoxine prevents isoniazid neuropathy." --name demo
+      biorag weigh "Isoniazid interferes with the metabolism of vitamin B6." --name demo
       biorag weigh "Vitamin D prevents falls." --name pubmed --filter 'type:"Randomized Controlled Trial"'
       biorag weigh "Vitamin D prevents falls." --name pubmed --format md > falls.md
       biorag weigh "Vitamin D prevents falls." --name pubmed --reader models/reader -k 100 --json
@@ -172,13 +172,15 @@ def _print_weighing(weighing: Weighing) -> None:
 
     show.out.print(Text(counts_line(weighing), style="bold"), soft_wrap=True)
     for name, studies in weighing.columns.items():
-        if studies or name != "unsure":
-            show.out.print(Text(f"{HEADINGS[name]}: {weighing.counts[name]}", SIDES[name]))
+        if not studies:
+            continue
+        show.out.print(Text(f"\n{HEADINGS[name]}: {weighing.counts[name]}", SIDES[name]))
         for study in studies:
             show.out.print(Text("\n").append_text(_study(study)), soft_wrap=not show.out.is_terminal)
-        show.out.print()
     if not any(weighing.columns.values()):
-        show.err.print("No study at hand supports or opposes this: read them with 'biorag search', or try other words.")
+        show.err.print("No study at hand comes near this: read them with 'biorag search', or try other words.")
+    elif not (weighing.supporting or weighing.opposing):
+        show.err.print("These come near: none has the claim in its words, and a trusted --reader alone tells sides.")
 
 
 def _study(study: Study) -> Text:

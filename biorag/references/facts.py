@@ -73,7 +73,7 @@ _BEFORE = re.compile(  # words that make a number a share, a rate, a limit or an
     r"(?:\d\s+to\s+|\b(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|most|some|all|half|many|none|each|any|few)\s+(?:out\s+)?"
     r"of\s+(?:the\s+|these\s+|our\s+)?|\d\s*/\s*|\b(?:per|every|each|first|last|next|remaining|other|another|additional|"
     r"more\s+than|less\s+than|fewer\s+than|at\s+least|at\s+most|up\s+to|over|under|about|around|almost|nearly|"
-    r"approximately|roughly|only\s+if|groups?\s+of|arms?\s+of|subset\s+of|subgroup\s+of|subsample\s+of|[<>≥≤~≈±]|in\s+(?:a|one))\s*)\Z",
+    r"approximately|roughly|only|groups?\s+of|arms?\s+of|subset\s+of|subgroup\s+of|subsample\s+of|[<>≥≤~≈±]|in\s+(?:a|one))\s*)\Z",
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(

@@ -161,6 +161,11 @@ def stems(text: str) -> list[str]:
     return [word.key for word in words(text) if word.kind in (WordKind.CONTENT, WordKind.NAME)]
 
 
+def names(text: str) -> set[str]:
+    """Return the words of a text that are names by how they are written: "ECT", "R95X", "Bruckner"."""
+    return {word.text for word in words(text) if word.kind is WordKind.NAME}
+
+
 def lacking(claim: str, text: str) -> tuple[str, ...]:
     """Return the words, names and quantities of a claim that a text lacks, as they are written, but for common ones."""
     held, plain = {word.key for word in words(text)}, plain_form(claim)
