@@ -10,12 +10,15 @@ import zipfile
 
 import pytest
 from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source
+from biorag.papers.files.documents import _text
 from biorag.papers.files.facts import MOST_AUTHORS, own_authors
 from tests.corpus.samples import EPUB, PAGE, PMC, packed_epub, read, word
 
@@ -79,6 +82,16 @@ CITED = (
     "Citation: Bos J, García López MJ, Tanaka JRR III and Gräfe A-L (2020) Caffeine for preterm infants. "
     "Front. Pediatr. 8:123. doi: 10.5555/fp.2020.123"
 )
+
+
+PIECES = "<w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/><w:br w:type='page'/><w:cr/><w:noBreakHyphen/><w:ptab/><w:t/>"
+RUN = f"<w:r><w:rPr><w:b/></w:rPr>{PIECES}<w:instrText>no</w:instrText></w:r>"
+
+
+def test_text_of_a_word_paragraph_is_that_of_python_docx():
+    inner = f"{RUN}<w:hyperlink>{RUN}<w:ins>{RUN}</w:ins></w:hyperlink><w:del>{RUN}</w:del><w:sdt>{RUN}</w:sdt>{RUN}"
+    paragraph = parse_xml(f"<w:p {nsdecls('w')}><w:pPr/>{inner}</w:p>")
+    assert _text(paragraph) == paragraph.text == "a\tb\n\n-\t" * 3
 
 
 @pytest.mark.parametrize("kind", ["md", "txt", "html", "docx"])
