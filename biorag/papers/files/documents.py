@@ -58,7 +58,9 @@ def _damage_named(source: Source, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         is_cut = isinstance(error, zipfile.BadZipFile)
-        fault = "its end is missing, or it is of another format" if is_cut else type(error).__name__
+        fault = (
+            "its end is missing, or it is of another format" if is_cut else "a part is missing, damaged or encrypted"
+        )
         raise DamagedSourceError(source.name, 1, f"{what} that cannot be read ({fault})") from None
 
 

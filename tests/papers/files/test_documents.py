@@ -190,9 +190,20 @@ def changed_word(change) -> bytes:
     return out.getvalue()
 
 
+def without_body() -> bytes:
+    """A Word document without the part that its relations name."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word())) as archive, zipfile.ZipFile(out, "w") as changed:
+        for name in archive.namelist():
+            if name != "word/document.xml":
+                changed.writestr(name, archive.read(name))
+    return out.getvalue()
+
+
 ENCRYPTED = b"""<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><EncryptedData><CipherData>
 <CipherReference URI="OEBPS/%s"/></CipherData></EncryptedData></encryption>"""
 ENTITIES = b"""<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]><a>&b;</a>"""
+PART = "cannot be read (a part is missing, damaged or encrypted)"
 DAMAGED = [
     ("a.txt", "naïve".encode("latin-1"), "not UTF-8 (byte 2)"),
     ("a.txt", b"one\nt\0wo", "NUL"),
@@ -201,11 +212,13 @@ DAMAGED = [
     ("a.docx", b"", "cannot be read"),
     ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"?>", b"?><!DOCTYPE x [<!ENTITY e 'f'>]>", 1)),
      "declares entities"),
+    ("a.docx", lambda: changed_word(lambda xml: xml[:-20]), f"a Word document that {PART}"),
+    ("a.docx", without_body, f"a Word document that {PART}"),
     ("a.epub", {"META-INF/encryption.xml": ENCRYPTED % b"one.xhtml"}, "under copy protection"),
-    ("a.epub", {"META-INF/container.xml": b"<container/>"}, "cannot be read (StopIteration)"),
-    ("a.epub", {"META-INF/container.xml": b"no XML"}, "cannot be read (XMLSyntaxError)"),
-    ("a.epub", {"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
-    ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
+    ("a.epub", {"META-INF/container.xml": b"<container/>"}, PART),
+    ("a.epub", {"META-INF/container.xml": b"no XML"}, PART),
+    ("a.epub", {"META-INF/container.xml": ENTITIES}, PART),
+    ("a.epub", {"OEBPS/one.xhtml": None}, PART),
     ("a.epub", lambda: packed_epub()[:600], "cannot be read (its end is missing, or it is of another format)"),
     ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
     ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),
