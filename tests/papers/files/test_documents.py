@@ -190,14 +190,14 @@ def changed_word(change) -> bytes:
     return out.getvalue()
 
 
-def without_body() -> bytes:
-    """A Word document without the part that its relations name."""
+def without_body(instead: bytes = b"") -> bytes:
+    """A Word document without the part that its relations name, or with another one in its bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(word())) as archive, zipfile.ZipFile(out, "w") as changed:
         for name in archive.namelist():
-            if name != "word/document.xml":
+            if instead or name != "word/document.xml":
                 changed.writestr(name, archive.read(name))
-    return out.getvalue()
+    return out.getvalue().replace(b"<w:body>", instead)
 
 
 ENCRYPTED = b"""<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><EncryptedData><CipherData>
@@ -213,6 +213,7 @@ DAMAGED = [
     ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"?>", b"?><!DOCTYPE x [<!ENTITY e 'f'>]>", 1)),
      "declares entities"),
     ("a.docx", lambda: changed_word(lambda xml: xml[:-20]), f"a Word document that {PART}"),
+    ("a.docx", lambda: without_body(b"<w:bodx>"), f"a Word document that {PART}"),  # not of its checksum
     ("a.docx", without_body, f"a Word document that {PART}"),
     ("a.epub", {"META-INF/encryption.xml": ENCRYPTED % b"one.xhtml"}, "under copy protection"),
     ("a.epub", {"META-INF/container.xml": b"<container/>"}, PART),
