@@ -40,18 +40,21 @@ class SnippetEncoders:
     parameters: TokenParameters | None
 
     def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
-        """Encode snippets; in one pass where the tokens are the bi-encoder's own."""
+        """Encode snippets, a text that several have once; in one pass where the tokens are the bi-encoder's own."""
         from biorag.models.colbert import pooled
         from biorag.models.token_projection import projected
 
-        texts = [snippet.contents for snippet in snippets]
+        rows: dict[str, int] = {}
+        places = [rows.setdefault(snippet.contents, len(rows)) for snippet in snippets]
+        texts = list(rows)
         if self.tokens is None or self.parameters is None:
-            return Encoded(self.encoder.encode_snippets(texts), [])
+            return Encoded(self.encoder.encode_snippets(texts)[places], [])
         if self.tokens is self.encoder:
             vectors, tokens, _ = self.encoder.encode_snippets_with_tokens(texts)
         else:
             vectors, tokens = self.encoder.encode_snippets(texts), self.tokens.snippet_tokens(texts)
-        return Encoded(vectors, pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling))
+        tokens = pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling)
+        return Encoded(vectors[places], [tokens[place] for place in places])
 
 
 def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -> Splitter:

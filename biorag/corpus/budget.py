@@ -16,6 +16,7 @@ LIMITS = {
     "attributes": 20_000,  # of HTML tags that have many: each is compared with each of its tag
     "characters": 16 << 20,
     "lines": 2_000_000,
+    "passages": 10_000,  # of some 300 words: each is embedded
     "citations": 2_000_000,
     "seconds": 15,  # that the thread computes
 }

@@ -448,6 +448,8 @@ def _beginning(source: Source, content: bytes) -> bytes:
     for beginning, reason in FOREIGN.items():
         if content.startswith(beginning):
             raise DamagedSourceError(source.name, 1, reason)
+    if b"\0" in content[:2] and b"<" not in content[:2]:  # XML says what it is without a mark, too
+        raise DamagedSourceError(source.name, 1, "UTF-16 without its byte order mark, or no text: save it as UTF-8")
     return content.removeprefix(BOM_UTF8)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from biorag.corpus.rejects import REJECTS
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
-from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, write_ledger
+from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, shortfall, write_ledger
 from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SEGMENT_DATA, SHARD, check_files
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
@@ -170,7 +170,7 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
         raise UsageError("a copy needs another name than the index")
     manifest = source.require_manifest()
     if not manifest.complete:
-        raise MismatchError(f"index {manifest.name!r} is incomplete: run 'biorag index' with its corpus again first")
+        raise MismatchError(f"index {manifest.name!r} is incomplete: {shortfall(source.folder)}")
     planned = replace(target.renewed(manifest), complete=False, checksums=None)
     there = target.manifest()
     if there and (there.complete or there.identity != planned.identity):

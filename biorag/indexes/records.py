@@ -80,7 +80,10 @@ def shortfall(folder: Path) -> str:
         torn = read_progress(folder).torn
     except MismatchError as error:
         return str(error)
-    return torn_note(torn) if torn else "its last indexing run was interrupted: run the same command again"
+    run = (
+        "last indexing run" if (folder / PROGRESS).exists() else "copying, or its first indexing run,"
+    )  # a copy records none
+    return torn_note(torn) if torn else f"its {run} was interrupted: run the same command again"
 
 
 def torn_note(torn: Mapping[str, str]) -> str:

@@ -328,9 +328,12 @@ class FileSync:
 
     @property
     def moved(self) -> list[str]:
-        """The files that were renamed or moved."""
-        contents = {record.sha256 for record in self.records.values()}
-        return [key for key in self.left_out if self.ledger.files[key].sha256 in contents]
+        """The files that were renamed or moved, also to where another one was, and those that lose what another has."""
+        keys: dict[str | None, set[str]] = {}
+        for source, record in self.records.items():
+            keys.setdefault(record.sha256, set()).add(key_of(source))
+        files = {*self.left_out, *self.gone.values()}
+        return [key for key in files if keys.get(self.ledger.files[key].sha256, set()) - {key}]
 
     @property
     def renamed(self) -> int:

@@ -160,6 +160,31 @@ def test_a_file_moved_to_another_followed_folder_is_recognised(run, tiny_encoder
         np.testing.assert_allclose(kept[id], rows, atol=1e-5, err_msg=id)
 
 
+def test_files_that_change_names_are_recognised(run, tiny_encoder, encoded, tmp_path):
+    folder, kept = tmp_path / "papers", ("--name", "kept", "--json")
+    folder.mkdir()
+    for letter in "abc":
+        entries = [f"@article{{{letter}{n}, title={{Aspirin {n} in {letter}}}}}" for n in range(4)]
+        (folder / f"{letter}.bib").write_text("\n".join(entries))
+    done(run("index", folder, "--encoder", tiny_encoder, *kept))
+    for names in ("ba", "abc"):  # a swap; then each takes the name of the next
+        contents = {name: (folder / f"{name}.bib").read_text() for name in names}
+        for name, after in zip(names, names[1:] + names[0], strict=True):
+            (folder / f"{after}.bib").write_text(contents[name])
+        encoded.clear()
+        result = succeeded(run("index", folder, *kept))  # asks nothing: no text goes
+        assert f"files recognised as renamed or moved: {len(names)}" in result.stderr
+        report = json.loads(result.stdout)
+        assert (encoded, report["added"], report["deleted"], report["renamed"]) == ([], 0, 0, 4 * len(names))
+    (folder / "a.bib").write_text((folder / "b.bib").read_text())  # and the entries of a are gone
+    (folder / "b.bib").write_text("@article{x, title={Rabies}}")
+    (folder / "c.bib").write_text("@article{y, title={Malaria}}")
+    failed(run("index", folder, *kept), 2, "Remove 8 of 12 snippets")
+    done(run("index", folder, "--yes", *kept))
+    done(run("index", folder, "--encoder", tiny_encoder, "--name", "new", "--json"))
+    assert held(tmp_path / "home", "kept") == held(tmp_path / "home", "new")
+
+
 def test_a_record_that_comes_beside_a_paper_encodes_only_a_new_title(run, tiny_encoder, encoded, tmp_path):
     folder = tmp_path / "papers"
     folder.mkdir()

@@ -195,6 +195,28 @@ def test_a_record(tmp_path, name, content, field, value):
     assert fields.get(field) == value
 
 
+PLAIN = {
+    "a.ris": "TY  - JOUR\nTI  - Wide\nER  - \n",
+    "a.csv": "Title,Authors\nWide,Doe\n",
+    "a.nbib": "PMID- 1\nTI  - Wide\n",
+    "a.bib": "@article{a, title={Wide}}\n",
+    "a.json": '[{"id": "a", "title": "Wide"}]',
+    "a.jsonl": '{"id": "a", "title": "Wide", "content": "Wide"}\n',
+    "a.md": "# Wide\n\nText.\n",
+    "a.html": "<title>Wide</title><p>Text.",
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_read_by_its_mark_and_refused_without(tmp_path, name, encoding):
+    found, rejects = read(tmp_path / name, f"\ufeff{PLAIN[name]}".encode(encoding))
+    assert ([one.title for one in found], rejects) == (["Wide"], [])
+    found, (reject,) = read(tmp_path / name, PLAIN[name].encode(encoding))
+    is_named = reject.reason == "UTF-16 without its byte order mark, or no text: save it as UTF-8"
+    assert (found, reject.damaged) == ([], True) and (is_named or name == "a.html")
+
+
 def test_records_of_one_key_stay_two(tmp_path):
     found, _ = read(tmp_path / "a.bib", b"@misc{a, title={One}, year={2000}}\n@misc{a, title={Two}, author={Doe, J}}\n")
     assert [(one.id, one.title) for one in found] == [("a.bib#a", "One"), ("a.bib#a-2", "Two")]

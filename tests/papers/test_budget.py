@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import zipfile
 from contextlib import suppress
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from biorag.corpus import budget
 from biorag.corpus.budget import LIMITS, Budget, draw, within
 from biorag.corpus.sources import DamagedSourceError
 from biorag.errors import BadInputError
+from biorag.indexing import SnippetEncoders
 from biorag.papers.manuscripts.reading import read_manuscript
+from biorag.types import Snippet
 from tests.cli import failed, invoke, succeeded
 from tests.corpus.samples import EPUB, packed_epub, read, word
 
@@ -69,6 +73,43 @@ def test_beyond_its_budget_a_document_is_one_sentence(tmp_path, monkeypatch, nam
         with pytest.raises(BadInputError) as raised:
             read_manuscript(tmp_path / name)
         assert str(raised.value) == f"{tmp_path / name}, line 1: {said}"
+
+
+@pytest.mark.parametrize("suffix", ["md", "txt", "html", "docx", "epub"])
+def test_a_document_has_no_more_passages_than_its_budget(tmp_path, monkeypatch, suffix):
+    words = f"{'<p>' * (suffix == 'html')}{'a ' * 400}"  # more than a passage
+    content = docx(f"<w:p><w:r><w:t>{words}</w:t></w:r></w:p>") if suffix == "docx" else words.encode()
+    content = packed_epub({**EPUB, CHAPTER: f"<p>{words}</p>".encode()}) if suffix == "epub" else content
+    found, _ = read(tmp_path / f"a.{suffix}", content)
+    monkeypatch.setitem(LIMITS, "passages", len(found) - 1)
+    rest, (reject,) = read(tmp_path / f"a.{suffix}", content)
+    assert (len(rest) < len(found), reject.damaged) == (True, True)
+    assert reject.reason == f"beyond the {len(found) - 1} passages that one document may take: split it"
+
+
+def test_a_text_that_snippets_share_is_encoded_once():
+    encoded: list[str] = []
+
+    def vectors(texts):
+        encoded.extend(texts)
+        return np.array([[len(text)] for text in texts], np.float32)
+
+    encoder = SimpleNamespace(
+        encode_snippets=vectors,
+        encode_snippets_with_tokens=lambda texts: (
+            vectors(texts),
+            [np.full((2, 1), len(text)) for text in texts],
+            None,
+        ),
+    )
+    snippets = [Snippet(str(number), "", "a" * (number % 3 + 1)) for number in range(9)]
+    lengths = [len(snippet.contents) for snippet in snippets]
+    for tokens, parameters in ((None, None), (encoder, SimpleNamespace(matrix=None, pooling=1))):
+        result = SnippetEncoders(encoder, tokens, parameters)(snippets)
+        assert result.vectors[:, 0].tolist() == lengths
+        assert [rows[0, 0] for rows in result.tokens] == (lengths if tokens else [])
+        assert sorted(encoded) == ["a", "aa", "aaa"]
+        encoded.clear()
 
 
 def test_a_document_beyond_its_budget_is_exit_code_3(tmp_path, monkeypatch, tiny_encoder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, MismatchError, UsageError
-from biorag.utils.parsing import opened_regular, parse_json, parsed_file, read_regular, validated
+from biorag.utils import parsing
+from biorag.utils.parsing import opened_regular, parse_json, parse_toml, parsed_file, read_regular, validated
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,25 @@ def test_a_pipe_is_not_appended_to_whether_it_is_read_or_not(tmp_path):
     with pytest.raises(UsageError, match="not a regular file"), opened_regular(tmp_path / "pipe", "ab"):
         pass
     os.close(reader)
+
+
+PARTS = ["a", '"a b"', '"\\"a"', "'a'", "a . a"]
+
+
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "x = {{{} = 1}}"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_key_of_many_names_is_refused_before_it_is_parsed(monkeypatch, form, part):
+    assert parse_toml(form.format(".".join([part] * 49)).encode(), "a.toml")
+    monkeypatch.setattr(parsing.tomllib, "loads", lambda text: pytest.fail("parsed"))
+    with pytest.raises(BadInputError, match=r"a\.toml is not valid TOML: a key of more than 100 names"):
+        parse_toml(form.format(".".join([part] * 101)).encode(), "a.toml")
+
+
+def test_values_of_toml_have_any_number_of_dots():
+    values = {"dots": "." * 200, "text": "It is. " * 200, "numbers": [0.5] * 200}
+    assert (
+        parse_toml("\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items()).encode(), "") == values
+    )
 
 
 def test_a_file_beyond_its_bound_is_refused(tmp_path):

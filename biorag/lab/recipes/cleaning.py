@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from biorag.errors import MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.catalogue import remove_index
 from biorag.indexes.manifest import MANIFEST, read_manifest
 from biorag.indexes.store import index_names
@@ -20,6 +21,8 @@ from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.utils.files import TEMPORARY, disk_bytes, is_old, left_behind, remove_path
 from biorag.utils.locks import DirectoryLock, is_written
+
+logger = logging.getLogger(__name__)
 
 EXPORT, INDEX, MODEL, LEFT = "export", "index", "model", "temporary"
 MADE = {INDEX: "indexes of the run", MODEL: "models of the run"}  # and what `LEFTOVERS` says
@@ -43,8 +46,7 @@ class Leftover:
 def leftovers(settings: Settings, run: Path | None = None) -> list[Leftover]:
     """Return what the registered kinds find under the home, and of a `run` the indexes, exports and models.
 
-    Raises `MissingError` if `run` is not a run's folder, or the model of an index is not there; `MismatchError` if the
-    manifest of an index is damaged.
+    Raises `MissingError` if `run` is not a run's folder, or the model of an index is not there.
     """
     kinds = ((name, kind.load()(settings)) for name, kind in LEFTOVERS.items())
     listed = [(name, *entry) for name, entries in kinds for entry in entries]
@@ -107,10 +109,17 @@ def old_stages(settings: Settings) -> Iterator[tuple[Path, Sequence[Path]]]:
 
 
 def _models(settings: Settings) -> Iterator[tuple[ModelFiles, Role]]:
-    """Yield the models that questions to the indexes are encoded with: the packaged one, and each index's own."""
+    """Yield the models that questions to the indexes are encoded with: the packaged one, and each index's own.
+
+    A damaged index, which nobody can ask, is named.
+    """
     yield find_encoder(STARTER), "bi-encoder"
     for name in index_names(settings):
-        manifest = read_manifest(settings.indexes / name / MANIFEST)
+        try:
+            manifest = read_manifest(settings.indexes / name / MANIFEST)
+        except (BadInputError, MismatchError) as error:
+            logger.warning("index %r is left out, and exports of its model may go: %s", name, error)
+            continue
         yield _model(name, manifest.encoder.id, manifest.encoder.revision), "bi-encoder"
         if manifest.tokens and manifest.tokens.reranker != "encoder":
             yield _model(name, manifest.tokens.reranker, manifest.tokens.revision), "colbert"

@@ -129,10 +129,10 @@ def passages_of(
     """
     number = 0
     for section in _sections(lines, markdown):
-        draw()
         if markdown and section.headings and not number and not is_title:
             title, is_title = section.headings[0], True
         passages = _cut("\n".join(section.lines).strip())
+        draw(passages=len(passages))
         number += bool(passages)
         headings = " > ".join(heading for heading in section.headings if heading != title)
         for count, text in enumerate(passages, start=1):

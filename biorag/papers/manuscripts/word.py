@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from docx.oxml.ns import qn
+from lxml import etree
 
 from biorag.corpus.budget import draw
 from biorag.papers.files.documents import small_xml, style_names, style_of
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 
+_PARAGRAPH, _FALLBACK = qn("w:p"), "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _TEXTS = {qn("w:t"): None, qn("w:tab"): "\t", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
 _NOTES = {"endnotes": qn("w:endnoteReference"), "footnotes": qn("w:footnoteReference")}
 
@@ -37,24 +39,37 @@ def word_paragraphs(document: Any, notes: Mapping[tuple[str, str], int] | None =
         if any(mark.get(qn("w:val")) == "superscript" for mark in style.iter(qn("w:vertAlign")))
     }
     names = style_names(document)
-    for element in document.element.body.iter(qn("w:p")):
-        if (
-            next(element.iterancestors("{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"), None)
-            is not None
-        ):
-            continue  # the same text for older programs
-        draw()
+    for element, runs in _own_runs(document.element.body):
         paragraph = WordParagraph(element, style_of(element, names))
-        _read_runs(paragraph, raised, notes or {})
+        _read_runs(paragraph, runs, raised, notes or {})
         yield paragraph
 
 
-def _read_runs(paragraph: WordParagraph, raised: set[str], notes: Mapping[tuple[str, str], int]) -> None:
+def _own_runs(body: Any) -> list[tuple[Any, list[Any]]]:
+    """Return each paragraph with its runs but for those of paragraphs within it, in one walk; they may be nested."""
+    paragraphs: list[tuple[Any, list[Any]]] = []
+    around: list[list[Any]] = []  # the runs of the paragraphs that are open
+    walk = etree.iterwalk(body, ("start", "end"), (_PARAGRAPH, qn("w:r"), _FALLBACK))
+    for event, element in walk:
+        if element.tag == _PARAGRAPH and event == "start":
+            draw()
+            around.append([])
+            paragraphs.append((element, around[-1]))
+        elif element.tag == _PARAGRAPH:
+            around.pop()
+        elif event == "start" and element.tag == _FALLBACK:  # the same text for older programs
+            walk.skip_subtree()
+        elif event == "start" and around:
+            around[-1].append(element)
+    return paragraphs
+
+
+def _read_runs(
+    paragraph: WordParagraph, runs: Iterable[Any], raised: set[str], notes: Mapping[tuple[str, str], int]
+) -> None:
     pieces: list[str] = []
     length, is_open = 0, False
-    for run in paragraph.element.iter(qn("w:r")):
-        if next(run.iterancestors(qn("w:p"))) is not paragraph.element:
-            continue
+    for run in runs:
         text, is_note = _run_text(run, notes)
         draw(characters=len(text))
         if not text:

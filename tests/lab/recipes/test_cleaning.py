@@ -118,6 +118,20 @@ def test_exports_that_no_index_and_no_process_uses_go(home, made):
     assert "fever" in succeeded(invoke("search", "fever", "--name", "one", home=home)).stdout
 
 
+def test_a_damaged_index_is_named_and_the_others_are_cleaned(home, made):
+    for name, content in (("cut", b"{"), ("empty", b""), ("binary", bytes(range(256)))):
+        write(home / "indexes" / name / "manifest.json")
+        (home / "indexes" / name / "manifest.json").write_bytes(content)
+    result = succeeded(invoke("indexes", "clean", "--yes", "--json", home=home))
+    assert {Path(folder["path"]).name for folder in json.loads(result.stdout)["folders"]} == {
+        *("a-deleted-index", "being-written")
+    }
+    assert names(home / "exports") == set(exports_of(made))
+    assert names(home / "indexes") == {"one", "cut", "empty", "binary"}
+    for name in ("cut", "empty", "binary"):
+        assert f"index '{name}' is left out" in " ".join(result.stderr.split())
+
+
 def test_what_killed_commands_left_and_old_replies_go(home, tmp_path):
     temporary, memory = tmp_path / "tmp", tmp_path / "memory"
     left = [

@@ -10,12 +10,15 @@ import zipfile
 
 import pytest
 from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source
+from biorag.papers.files.documents import _text
 from biorag.papers.files.facts import MOST_AUTHORS, own_authors
 from tests.corpus.samples import EPUB, PAGE, PMC, packed_epub, read, word
 
@@ -79,6 +82,16 @@ CITED = (
     "Citation: Bos J, García López MJ, Tanaka JRR III and Gräfe A-L (2020) Caffeine for preterm infants. "
     "Front. Pediatr. 8:123. doi: 10.5555/fp.2020.123"
 )
+
+
+PIECES = "<w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/><w:br w:type='page'/><w:cr/><w:noBreakHyphen/><w:ptab/><w:t/>"
+RUN = f"<w:r><w:rPr><w:b/></w:rPr>{PIECES}<w:instrText>no</w:instrText></w:r>"
+
+
+def test_text_of_a_word_paragraph_is_that_of_python_docx():
+    inner = f"{RUN}<w:hyperlink>{RUN}<w:ins>{RUN}</w:ins></w:hyperlink><w:del>{RUN}</w:del><w:sdt>{RUN}</w:sdt>{RUN}"
+    paragraph = parse_xml(f"<w:p {nsdecls('w')}><w:pPr/>{inner}</w:p>")
+    assert _text(paragraph) == paragraph.text == "a\tb\n\n-\t" * 3
 
 
 @pytest.mark.parametrize("kind", ["md", "txt", "html", "docx"])
@@ -177,9 +190,20 @@ def changed_word(change) -> bytes:
     return out.getvalue()
 
 
+def without_body(instead: bytes = b"") -> bytes:
+    """A Word document without the part that its relations name, or with another one in its bytes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word())) as archive, zipfile.ZipFile(out, "w") as changed:
+        for name in archive.namelist():
+            if instead or name != "word/document.xml":
+                changed.writestr(name, archive.read(name))
+    return out.getvalue().replace(b"<w:body>", instead)
+
+
 ENCRYPTED = b"""<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><EncryptedData><CipherData>
 <CipherReference URI="OEBPS/%s"/></CipherData></EncryptedData></encryption>"""
 ENTITIES = b"""<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]><a>&b;</a>"""
+PART = "cannot be read (a part is missing, damaged or encrypted)"
 DAMAGED = [
     ("a.txt", "naïve".encode("latin-1"), "not UTF-8 (byte 2)"),
     ("a.txt", b"one\nt\0wo", "NUL"),
@@ -188,11 +212,14 @@ DAMAGED = [
     ("a.docx", b"", "cannot be read"),
     ("a.docx", lambda: changed_word(lambda xml: xml.replace(b"?>", b"?><!DOCTYPE x [<!ENTITY e 'f'>]>", 1)),
      "declares entities"),
+    ("a.docx", lambda: changed_word(lambda xml: xml[:-20]), f"a Word document that {PART}"),
+    ("a.docx", lambda: without_body(b"<w:bodx>"), f"a Word document that {PART}"),  # not of its checksum
+    ("a.docx", without_body, f"a Word document that {PART}"),
     ("a.epub", {"META-INF/encryption.xml": ENCRYPTED % b"one.xhtml"}, "under copy protection"),
-    ("a.epub", {"META-INF/container.xml": b"<container/>"}, "cannot be read (StopIteration)"),
-    ("a.epub", {"META-INF/container.xml": b"no XML"}, "cannot be read (XMLSyntaxError)"),
-    ("a.epub", {"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
-    ("a.epub", {"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
+    ("a.epub", {"META-INF/container.xml": b"<container/>"}, PART),
+    ("a.epub", {"META-INF/container.xml": b"no XML"}, PART),
+    ("a.epub", {"META-INF/container.xml": ENTITIES}, PART),
+    ("a.epub", {"OEBPS/one.xhtml": None}, PART),
     ("a.epub", lambda: packed_epub()[:600], "cannot be read (its end is missing, or it is of another format)"),
     ("a.epub", {"OEBPS/one.xhtml": b"<p>a</p>" + b"<div>" * 300}, "tags 256 deep"),
     ("a.html", b"<p>Gout.</p><p>" + b"gout " * (2 << 20), "10 MB of text without one"),

@@ -5,10 +5,12 @@ import zipfile
 
 import pytest
 from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 from fpdf import FPDF
 
 from biorag.errors import BadInputError
-from biorag.papers.manuscripts import reading
+from biorag.papers.manuscripts import reading, word
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 from biorag.papers.manuscripts.reading import _with_signs, read_manuscript
 
@@ -206,3 +208,27 @@ def test_a_hostile_file_is_one_sentence(name, tmp_path):
     with pytest.raises(BadInputError, match=part) as raised:
         read_manuscript(tmp_path / name)
     assert name in str(raised.value)
+
+
+OLDER = "<w:p><w:r><w:t>older</w:t></w:r></w:p>"
+BOX = (  # a text box within a paragraph, between two runs of it, and the same text for older programs
+    "<w:p><w:r><w:t>a{n} </w:t><w:pict><w:txbxContent>{inner}</w:txbxContent></w:pict></w:r><w:r><mc:Fallback>"
+    f"{OLDER}</mc:Fallback></w:r><w:r><w:t>b{{n}}</w:t></w:r></w:p>"
+)
+
+
+def test_each_run_of_nested_text_boxes_is_read_once(monkeypatch):
+    depth, runs = 30, []
+    inner = "<w:p><w:r><w:t>innermost</w:t></w:r></w:p>"
+    for n in range(depth):
+        inner = BOX.format(n=n, inner=inner)
+    document = Document()
+    fallback = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+    document.element.body.append(parse_xml(inner.replace("<w:p>", f"<w:p {nsdecls('w')} {fallback}>", 1)))
+    read, walk = word._read_runs, word.etree.iterwalk
+    monkeypatch.setattr(word, "_read_runs", lambda one, own, *rest: read(one, runs.extend(own) or own, *rest))
+    walks: list[object] = []
+    monkeypatch.setattr(word.etree, "iterwalk", lambda *arguments: walks.append(walk(*arguments)) or walks[-1])
+    texts = [paragraph.text for paragraph in word.word_paragraphs(document)]
+    assert texts == [*(f"a{n} b{n}" for n in reversed(range(depth))), "innermost"]
+    assert (len(runs), len(walks)) == (3 * depth + 1, 1)
