@@ -130,32 +130,27 @@ def select(
 ) -> list[EvidenceSentence]:
     """Return the sentences of an extract in the order to be read.
 
-    The best comes first; further ones score nearly as much, and repeat nothing. One that leans on the sentence before
-    it ("It prevents …") brings that one along. `scores` are (sentences,), `sides` above 0 for yes and below for no.
+    The best comes first; further ones score nearly as much, and repeat nothing, unless they are on another side. One
+    that points back ("It prevents …") follows the sentence before it, if both are chosen. `scores` are (sentences,),
+    `sides` above 0 for yes and below for no.
     """
     if not rows:
         return []
+    sides = np.zeros(len(rows), np.float32) if sides is None else sides
     floor = float(scores.max()) - length.margin
     chosen: list[int] = []
     for index in np.argsort(-scores, kind="stable").tolist():
         if len(chosen) >= length.most or scores[index] < floor:
             break
-        before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
-        if (
-            index in chosen
-            or len(chosen) + len(before) >= length.most
-            or any(
-                _repeats(rows[index], rows[earlier]) and (sides is None or sides[index] * sides[earlier] >= 0)
-                for earlier in chosen
-            )
-        ):
+        said = (_repeats(rows[index], rows[earlier]) and sides[index] * sides[earlier] >= 0 for earlier in chosen)
+        if any(said):
             continue
         place = len(chosen)
         if index - 1 in chosen and _points_back(rows, index):
             place = chosen.index(index - 1) + 1
         elif index + 1 in chosen and _points_back(rows, index + 1):
             place = chosen.index(index + 1)
-        chosen[place:place] = [*before, index]
+        chosen.insert(place, index)
     return [rows[index] for index in chosen]
 
 

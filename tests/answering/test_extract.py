@@ -131,12 +131,10 @@ def test_a_sentence_that_repeats_another_is_left_out():
     assert chosen(texts, [1.0, 0.99, 0.95]) == ["Zinc shortens colds.", "Iron prevents anaemia."]
 
 
-def test_a_sentence_that_leans_on_the_one_before_brings_it_along():
+def test_a_sentence_that_leans_on_the_one_before_follows_it_only_if_that_is_chosen_too():
     texts = [("Isoniazid depletes pyridoxine.", 1), ("This causes neuropathy.", 1)]
-    assert chosen(texts, [0.1, 1.0]) == ["Isoniazid depletes pyridoxine.", "This causes neuropathy."]
-    assert chosen([("Zinc shortens colds.", 1), ("This causes neuropathy.", 2)], [0.1, 1.0]) == [
-        "This causes neuropathy."
-    ], "not one of another snippet"
+    assert chosen(texts, [0.7, 1.0]) == ["Isoniazid depletes pyridoxine.", "This causes neuropathy."]
+    assert chosen(texts, [0.1, 1.0]) == ["This causes neuropathy."]
 
 
 def test_the_best_sentence_is_first_and_one_that_leans_on_it_follows_it():
