@@ -13,7 +13,7 @@ from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, shortfall, write_ledger
 from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SEGMENT_DATA, SHARD, check_files
-from biorag.indexes.store import Store, index_names
+from biorag.indexes.store import Store, index_names, manifests
 from biorag.settings.settings import Settings
 from biorag.types import Index, OnProgress
 from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, scratch_folder, sweep, sync_folder, write_json
@@ -44,7 +44,7 @@ class IndexSummary:
 
 def summaries(settings: Settings) -> list[IndexSummary]:
     """Return a summary of each index under the home, sorted by name; no index is opened."""
-    return [_summary(settings, name) for name in index_names(settings)]
+    return [_summary(settings.indexes / name, manifest) for name, manifest in manifests(settings)]
 
 
 def home_bytes(settings: Settings) -> dict[str, int]:
@@ -55,15 +55,12 @@ def home_bytes(settings: Settings) -> dict[str, int]:
     return dict(sorted(((name, size) for name, size in sizes.items() if size), key=lambda item: -item[1]))
 
 
-def _summary(settings: Settings, name: str) -> IndexSummary:
-    folder = settings.indexes / name
-    try:
-        manifest = read_manifest(folder / MANIFEST)
-    except BioragError:
-        return IndexSummary(name, None, disk_bytes(folder), None, None, DAMAGED)
+def _summary(folder: Path, manifest: Manifest | None) -> IndexSummary:
+    if manifest is None:
+        return IndexSummary(folder.name, None, disk_bytes(folder), None, None, DAMAGED)
     state = WRITTEN if is_written(folder) else COMPLETE if manifest.complete else INCOMPLETE
     return IndexSummary(
-        name=name,
+        name=folder.name,
         snippets=manifest.snippets,
         bytes=disk_bytes(folder),
         encoder=manifest.encoder.id,
@@ -185,8 +182,7 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
             if gone := [id for id in ids if id not in held]:
                 copy.delete(gone)
         copy.optimize()
-        snippets = copy.count()
-        if snippets != manifest.snippets:
+        if copy.count() != manifest.snippets:
             raise MismatchError(f"index {manifest.name!r} changed meanwhile: repeat the command")
         finished = replace(planned, complete=True, checksums=copy.seal())
         target.save(finished)

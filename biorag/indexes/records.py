@@ -80,9 +80,7 @@ def shortfall(folder: Path) -> str:
         torn = read_progress(folder).torn
     except MismatchError as error:
         return str(error)
-    run = (
-        "last indexing run" if (folder / PROGRESS).exists() else "copying, or its first indexing run,"
-    )  # a copy records none
+    run = "last indexing run" if (folder / PROGRESS).exists() else "copying or indexing"
     return torn_note(torn) if torn else f"its {run} was interrupted: run the same command again"
 
 

@@ -224,15 +224,18 @@ def by_size(settings: Settings) -> list[str]:
 
 
 def _reachable(settings: Settings) -> Iterator[tuple[str, Manifest | None]]:
-    """Yield the reachable indexes by name with their manifests; None for a damaged one."""
-    url = settings.services.qdrant
+    named, url = manifests(settings), settings.services.qdrant
+    return ((name, held) for name, held in named if not url or (held and held.store.get("url") == url))
+
+
+def manifests(settings: Settings) -> Iterator[tuple[str, Manifest | None]]:
+    """Yield the names of the indexes under the home with their manifests; None for a damaged one."""
     for name in index_names(settings):
         try:
             manifest = read_manifest(settings.indexes / name / MANIFEST)
         except BioragError:
             manifest = None
-        if not url or (manifest and manifest.store.get("url") == url):
-            yield name, manifest
+        yield name, manifest
 
 
 def name_for(corpus: Sequence[str], settings: Settings) -> str:

@@ -329,11 +329,10 @@ class FileSync:
     @property
     def moved(self) -> list[str]:
         """The files that were renamed or moved, also to where another one was, and those that lose what another has."""
-        keys: dict[str | None, set[str]] = {}
-        for source, record in self.records.items():
-            keys.setdefault(record.sha256, set()).add(key_of(source))
-        files = {*self.left_out, *self.gone.values()}
-        return [key for key in files if keys.get(self.ledger.files[key].sha256, set()) - {key}]
+        now = {key_of(source): record.sha256 for source, record in self.records.items()}
+        before = {key: self.ledger.files[key].sha256 for key in (*self.left_out, *self.gone.values())}
+        times: Counter[str | None] = Counter(now.values())
+        return [key for key, sha256 in before.items() if times[sha256] > (now.get(key) == sha256)]
 
     @property
     def renamed(self) -> int:

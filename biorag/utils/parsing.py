@@ -22,8 +22,7 @@ from biorag.errors import BadInputError, BioragError, UsageError
 M = TypeVar("M", bound=BaseModel)
 
 LARGEST = 64 << 20  # bytes of a JSON file, unless its reader says otherwise
-NAMES = 100  # in a dotted key of TOML, for which its parser takes the square of them
-_DEEP = re.compile(rb"(?<![\w\\-])(?:(?:[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}" % NAMES)
+_DEEP = re.compile(rb"(?<![\w\\-])(?:(?:[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}")
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats, which parse as infinity
 
 
@@ -83,8 +82,8 @@ def parse_json(content: bytes | str) -> Any:
 
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
     """Return the values of a TOML file; raise `BadInputError`, naming the file, if it is not valid."""
-    if _DEEP.search(content):
-        raise BadInputError(f"{name} is not valid TOML: a key of more than {NAMES} names")
+    if _DEEP.search(content):  # the parser takes the square of them
+        raise BadInputError(f"{name} is not valid TOML: a key of more than 100 names")
     try:
         values = tomllib.loads(content.decode("utf-8"))
         json.dumps(values, default=str)  # no number has thousands of digits, in hex neither

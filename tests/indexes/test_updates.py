@@ -383,7 +383,7 @@ def test_a_damaged_record_is_named(tmp_path, text):
 
 def test_an_incomplete_index_says_what_it_lacks(tmp_path):
     again = "was interrupted: run the same command again"
-    assert shortfall(tmp_path) == f"its copying, or its first indexing run, {again}"
+    assert shortfall(tmp_path) == f"its copying or indexing {again}"
     write_progress(tmp_path, IndexingProgress(3, ("a",), {}))
     assert shortfall(tmp_path) == f"its last indexing run {again}"
     write_progress(tmp_path, IndexingProgress(0, (), dict.fromkeys("edcba", "x.jsonl") | {"f": "y.xml"}))

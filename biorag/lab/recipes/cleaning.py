@@ -9,10 +9,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import MissingError
 from biorag.indexes.catalogue import remove_index
-from biorag.indexes.manifest import MANIFEST, read_manifest
-from biorag.indexes.store import index_names
+from biorag.indexes.store import index_names, manifests
 from biorag.lab.recipes.steps import HOME, WORK, StepsRun
 from biorag.models.exported import Role, export_folder, is_settled
 from biorag.models.finding import ModelFiles, find_encoder
@@ -23,7 +22,6 @@ from biorag.utils.files import TEMPORARY, disk_bytes, is_old, left_behind, remov
 from biorag.utils.locks import DirectoryLock, is_written
 
 logger = logging.getLogger(__name__)
-
 EXPORT, INDEX, MODEL, LEFT = "export", "index", "model", "temporary"
 MADE = {INDEX: "indexes of the run", MODEL: "models of the run"}  # and what `LEFTOVERS` says
 
@@ -48,13 +46,11 @@ def leftovers(settings: Settings, run: Path | None = None) -> list[Leftover]:
 
     Raises `MissingError` if `run` is not a run's folder, or the model of an index is not there.
     """
-    kinds = ((name, kind.load()(settings)) for name, kind in LEFTOVERS.items())
-    listed = [(name, *entry) for name, entries in kinds for entry in entries]
-    measured = (
+    listed = [(name, *entry) for name, kind in LEFTOVERS.items() for entry in kind.load()(settings)]
+    return [
         Leftover(kind, path, sum(map(disk_bytes, files or [path])), tuple(files))
         for kind, path, files in [*listed, *(_made(run) if run else ())]
-    )
-    return list(measured)
+    ]
 
 
 def remove(settings: Settings, found: Iterable[Leftover], run: Path | None = None) -> None:
@@ -109,16 +105,11 @@ def old_stages(settings: Settings) -> Iterator[tuple[Path, Sequence[Path]]]:
 
 
 def _models(settings: Settings) -> Iterator[tuple[ModelFiles, Role]]:
-    """Yield the models that questions to the indexes are encoded with: the packaged one, and each index's own.
-
-    A damaged index, which nobody can ask, is named.
-    """
+    """Yield the models that questions to the indexes are encoded with: the packaged one, and each index's own."""
     yield find_encoder(STARTER), "bi-encoder"
-    for name in index_names(settings):
-        try:
-            manifest = read_manifest(settings.indexes / name / MANIFEST)
-        except (BadInputError, MismatchError) as error:
-            logger.warning("index %r is left out, and exports of its model may go: %s", name, error)
+    for name, manifest in manifests(settings):
+        if manifest is None:
+            logger.warning("index %r is damaged: it is left as it is, and exports of its models may go", name)
             continue
         yield _model(name, manifest.encoder.id, manifest.encoder.revision), "bi-encoder"
         if manifest.tokens and manifest.tokens.reranker != "encoder":

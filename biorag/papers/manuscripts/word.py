@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from docx.oxml.ns import qn
-from lxml import etree
 
 from biorag.corpus.budget import draw
 from biorag.papers.files.documents import small_xml, style_names, style_of
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 
-_PARAGRAPH, _FALLBACK = qn("w:p"), "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+Notes = Mapping[tuple[str, str], int]  # the numbers of notes, by kind and id
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _TEXTS = {qn("w:t"): None, qn("w:tab"): "\t", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
 _NOTES = {"endnotes": qn("w:endnoteReference"), "footnotes": qn("w:footnoteReference")}
 
@@ -28,7 +28,7 @@ class WordParagraph:
     runs: list[tuple[Any, int, int]] = field(default_factory=list)
 
 
-def word_paragraphs(document: Any, notes: Mapping[tuple[str, str], int] | None = None) -> Iterator[WordParagraph]:
+def word_paragraphs(document: Any, notes: Notes | None = None) -> Iterator[WordParagraph]:
     """Yield the paragraphs of a document's body, tables and text boxes too, in their order.
 
     A reference to one of `notes` is its number, raised; without them it is no text.
@@ -39,34 +39,19 @@ def word_paragraphs(document: Any, notes: Mapping[tuple[str, str], int] | None =
         if any(mark.get(qn("w:val")) == "superscript" for mark in style.iter(qn("w:vertAlign")))
     }
     names = style_names(document)
-    for element, runs in _own_runs(document.element.body):
+    runs: dict[Any, list[Any]] = {}  # in one walk: text boxes may be nested
+    for run in document.element.body.iter(qn("w:r")):
+        runs.setdefault(next(run.iterancestors(qn("w:p")), None), []).append(run)
+    for element in document.element.body.iter(qn("w:p")):
+        if next(element.iterancestors(_FALLBACK), None) is not None:
+            continue  # the same text for older programs
+        draw()
         paragraph = WordParagraph(element, style_of(element, names))
-        _read_runs(paragraph, runs, raised, notes or {})
+        _read_runs(paragraph, runs.get(element, ()), raised, notes or {})
         yield paragraph
 
 
-def _own_runs(body: Any) -> list[tuple[Any, list[Any]]]:
-    """Return each paragraph with its runs but for those of paragraphs within it, in one walk; they may be nested."""
-    paragraphs: list[tuple[Any, list[Any]]] = []
-    around: list[list[Any]] = []  # the runs of the paragraphs that are open
-    walk = etree.iterwalk(body, ("start", "end"), (_PARAGRAPH, qn("w:r"), _FALLBACK))
-    for event, element in walk:
-        if element.tag == _PARAGRAPH and event == "start":
-            draw()
-            around.append([])
-            paragraphs.append((element, around[-1]))
-        elif element.tag == _PARAGRAPH:
-            around.pop()
-        elif event == "start" and element.tag == _FALLBACK:  # the same text for older programs
-            walk.skip_subtree()
-        elif event == "start" and around:
-            around[-1].append(element)
-    return paragraphs
-
-
-def _read_runs(
-    paragraph: WordParagraph, runs: Iterable[Any], raised: set[str], notes: Mapping[tuple[str, str], int]
-) -> None:
+def _read_runs(paragraph: WordParagraph, runs: Iterable[Any], raised: set[str], notes: Notes) -> None:
     pieces: list[str] = []
     length, is_open = 0, False
     for run in runs:
@@ -82,7 +67,7 @@ def _read_runs(
     paragraph.text = "".join([*pieces, CLOSE * is_open])
 
 
-def _run_text(run: Any, notes: Mapping[tuple[str, str], int]) -> tuple[str, bool]:
+def _run_text(run: Any, notes: Notes) -> tuple[str, bool]:
     """Return a run's text, and whether it is the number of a note."""
     pieces = []
     for child in run:

@@ -129,7 +129,7 @@ def test_a_damaged_index_is_named_and_the_others_are_cleaned(home, made):
     assert names(home / "exports") == set(exports_of(made))
     assert names(home / "indexes") == {"one", "cut", "empty", "binary"}
     for name in ("cut", "empty", "binary"):
-        assert f"index '{name}' is left out" in " ".join(result.stderr.split())
+        assert f"index '{name}' is damaged" in " ".join(result.stderr.split())
 
 
 def test_what_killed_commands_left_and_old_replies_go(home, tmp_path):
