@@ -2,7 +2,7 @@
 
 import pytest
 
-from biorag.answering.guards.stated import Relation, compared, nearest
+from biorag.answering.guards.stated import APART, Relation, compared, nearest
 from biorag.answering.guards.verdicts import SnippetVerdict, snippet_verdicts
 from biorag.answering.guards.words import WordKind, words
 from biorag.types import Snippet
@@ -99,6 +99,10 @@ def test_numbers_in_words_and_their_units(text, keys):
 def test_sentences_that_share_most_words_are_compared_first():
     texts = ["Zinc is a metal.", "Zinc shortens colds in adults.", "Zinc shortens colds."]
     assert list(nearest("Zinc shortens colds in adults.", texts)) == [1, 2]
+
+
+def test_a_number_with_a_space_in_it_is_not_cut_at_its_point():
+    assert compared("5 percent were homozygous.", "Of the adults, 0. 5 percent were homozygous.") == APART
 
 
 def of(content: str, title: str = "", claim: str = SHOWN, **fields) -> SnippetVerdict | None:

@@ -31,6 +31,7 @@ ASPIRIN = "Aspirin lowers fever. It blocks cyclooxygenase in platelets. Bleeding
         ("Colds fell.[1,2] Zinc helped.", ["Colds fell.", "Zinc helped."]),
         ("It is a technique.Loneliness was found.", ["It is a technique.", "Loneliness was found."]),
         ("See ClinicalTrials.Gov for it.", ["See ClinicalTrials.Gov for it."]),
+        ("Dr. Barnard, St. Louis. Of them 0. 5 percent.", ["Dr. Barnard, St. Louis.", "Of them 0. 5 percent."]),
         ("It was 1. 52% (0. 4-1.7). In 2010. 52 died.", ["It was 1. 52% (0. 4-1.7).", "In 2010.", "52 died."]),
         ("A dose was given. 5 mg sufficed.", ["A dose was given.", "5 mg sufficed."]),
     ],

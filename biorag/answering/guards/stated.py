@@ -108,6 +108,8 @@ def _tokens(text: str) -> tuple[_Token, ...]:
         elif lower == "that" and 0 < count - lead <= LEAD and _reports(tokens):
             tokens, pause, lead = [], False, count
         elif (key := _key(word, lower)) is not None:
+            if word.kind is WordKind.NUMBER and tokens and plain[tokens[-1].word.end : word.start] == ". ":
+                pause = tokens[-1].word.kind is not WordKind.NUMBER  # "0. 5 percent" is one number
             tokens.append(_Token(key, word, sign + plain[word.start : word.end], pause, depth > 0))
             pause = False
     return tuple(tokens)

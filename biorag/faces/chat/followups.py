@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from biorag.answering.answerer import FOUND_NOTHING
 from biorag.answering.guards.words import rarity, stems
+from biorag.api.results import AnswerResult
 from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import first_sentences, terms
 from biorag.prompts.fence import defused
@@ -53,6 +55,13 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
     prompt = template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
     generation = session.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
     return (usable(generation.text, previous) if generation and not generation.capped else "") or likeliest
+
+
+def unless_repeated(answer: AnswerResult, last: str) -> AnswerResult:
+    """Return an answer; one that says what the last one said is one that may be."""
+    if answer.certainty != "answer" or comparable(answer.text) != comparable(last.removeprefix(MAY)):
+        return answer
+    return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="")
 
 
 def usable(reply: str, previous: str) -> str:

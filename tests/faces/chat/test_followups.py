@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.answering.answerer import NOTHING
+from biorag.api.results import AnswerResult
 from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
 from biorag.faces.chat.conversation import Conversation, parse_line
@@ -20,10 +21,11 @@ from biorag.faces.chat.followups import (
     MOST_QUOTED,
     names_subject,
     standalone,
+    unless_repeated,
     usable,
     with_topic_of,
 )
-from biorag.types import MAY, Generation, GenerationRequest
+from biorag.types import MAY, Answer, Generation, GenerationRequest, Question
 
 LAST = "Why is pyridoxine used with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
@@ -189,3 +191,11 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         parse_line("/filtre x")
     with pytest.raises(UsageError, match="use one of /cite, /filter"):
         parse_line("/etc/passwd")
+
+
+def test_an_answer_that_says_the_same_again_is_one_that_may_be():
+    said = AnswerResult.of(Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer"), {})
+    assert unless_repeated(said, "Zinc helps. [1]") is said
+    again = unless_repeated(said, "Zinc shortens colds. [1]")
+    assert (again.certainty, again.text) == ("may", f"{MAY} Zinc shortens colds. [1]")
+    assert unless_repeated(again, again.text) is again
