@@ -179,6 +179,12 @@ def lacking(claim: str, text: str) -> tuple[str, ...]:
     )
 
 
+def denial(text: str) -> str:
+    """Return the first word of a text that denies, "" if there is none."""
+    pieces = (word.text for word in words(text))
+    return next((piece for piece in pieces if piece.lower() in lexicon().negations), "")
+
+
 def words(text: str) -> list[Word]:
     """Return the words, numbers and marks of a text in their order; they stand in its plain form."""
     text = plain_form(text)

@@ -10,7 +10,7 @@ from biorag.answering.guards.words import RARE, rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
-from biorag.faces.chat.followups import standalone, unless_repeated
+from biorag.faces.chat.followups import in_turn, standalone
 from biorag.references.escaping import in_markdown
 from biorag.references.reference import reference_line, reference_of
 from biorag.types import Hit
@@ -92,7 +92,7 @@ class Conversation:
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         answer = self._session.ask(searched, filter=self._conditions, on_text=on_text)
-        answer = unless_repeated(answer, self._last[1])
+        answer = in_turn(answer, searched, self._last[1])
         answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)

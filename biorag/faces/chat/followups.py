@@ -24,6 +24,8 @@ LONGEST_REWRITE = 400  # characters
 MOST_CARRIED = 12  # words that a question takes over
 MOST_NAMED = 3  # names of an answer of which a follow-up may speak
 AS_IT_IS = 0.1  # by how much likelier another reading of a question that names a subject must be than as it is
+OF_NAMED = 0.25  # by how much likelier it must be of what the answer names than of the topic
+FRAGMENT = 3  # words up to which a question is none that names its subject: "side effects?"
 SUBJECT = 0.47  # rarity of a word from which it can be a subject
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _REFERRING = re.compile(r"\b(?:it|its|itself|they|them|their|theirs|those|these|this|such|same)\b", re.IGNORECASE)
@@ -34,18 +36,20 @@ _CARRIED = re.compile(r"\(([^()]*)\)\s*$")
 def standalone(session: Session, question: str, previous: str, answer: str, *, filter: Filter = ()) -> str:
     """Return a question as it is to be searched after others, by which of its readings the evidence answers likeliest.
 
-    It is read of the topic of the last question, of what the answer names, and, if it names a subject, as it is; as it
-    is, too, where no evidence has its names and rare words. A generator, if one is named, rewrites what is not read as
-    it is. `previous` is the last question as it was searched, "" of the first one, `answer` the answer to it; `filter`
-    is that of the question. Raises `ServiceError` if the generator fails.
+    It is read of the topic of the last question, of what the answer names, if that is likelier by far, and, if it names
+    a subject, as it is; as it is, too, where no evidence has its names and rare words. A generator, if one is named,
+    rewrites what is not read as it is. `previous` is the last question as it was searched, "" of the first one,
+    `answer` the answer to it; `filter` is that of the question. Raises `ServiceError` if the generator fails.
     """
     if not previous:
         return question
-    own = [question] if names_subject(question) else []
-    readings = [*own, with_topic_of(previous, question), *_of_named(question, previous, answer)]
-    likely = session.likelihoods(question, readings, filter=filter)
-    likely[0] += AS_IT_IS * len(own)
-    likeliest = readings[likely.index(max(likely))] if any(likely) else question
+    whole = names_subject(question) and len(question.split()) > FRAGMENT
+    margins = {question: AS_IT_IS} if whole else {}
+    margins[with_topic_of(previous, question)] = 0.0
+    margins |= dict.fromkeys(_of_named(question, previous, answer), -OF_NAMED)
+    likely = dict(zip(margins, session.likelihoods(question, list(margins), filter=filter), strict=True))
+    possible = [reading for reading, chance in likely.items() if chance] or [question]
+    likeliest = max(possible, key=lambda reading: likely.get(reading, 0.0) + margins.get(reading, 0.0))
     if likeliest == question:
         return question
     # The answer quotes documents, so the chat's own marks in it are defused.
@@ -57,9 +61,16 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
     return (usable(generation.text, previous) if generation and not generation.capped else "") or likeliest
 
 
-def unless_repeated(answer: AnswerResult, last: str) -> AnswerResult:
-    """Return an answer; one that says what the last one said is one that may be."""
-    if answer.certainty != "answer" or comparable(answer.text) != comparable(last.removeprefix(MAY)):
+def in_turn(answer: AnswerResult, searched: str, last: str) -> AnswerResult:
+    """Return an answer to what was searched after the answer `last`.
+
+    It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on.
+    """
+    carried = _CARRIED.search(searched)
+    topic = set(stems(carried[1])) if carried else set()
+    apart = topic and not any(topic.intersection(stems(hit.snippet.contents)) for hit in answer.cited_hits)
+    repeats = comparable(answer.text) == comparable(last.removeprefix(MAY))
+    if answer.certainty != "answer" or not (apart or repeats):
         return answer
     return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="")
 

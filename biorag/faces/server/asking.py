@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.faces.chat.followups import standalone, unless_repeated
+from biorag.faces.chat.followups import in_turn, standalone
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
@@ -111,7 +111,7 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
         text, after, said = (asked.pop(name) for name in ("question", "after", "said"))
         with lend() as session:
             searched = standalone(session, text, after, said, filter=asked["filter"])
-            return unless_repeated(session.ask(searched, **asked, on_text=grow), said)
+            return in_turn(session.ask(searched, **asked, on_text=grow), searched, said)
 
     return call
 

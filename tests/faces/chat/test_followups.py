@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.answering.answerer import NOTHING
+from biorag.answering.guards.checker import citation_of
 from biorag.api.results import AnswerResult
 from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
@@ -19,13 +20,13 @@ from biorag.faces.chat.followups import (
     LONGEST_REWRITE,
     MOST_CARRIED,
     MOST_QUOTED,
+    in_turn,
     names_subject,
     standalone,
-    unless_repeated,
     usable,
     with_topic_of,
 )
-from biorag.types import MAY, Answer, Generation, GenerationRequest, Question
+from biorag.types import MAY, Answer, Generation, GenerationRequest, Hit, Question, Snippet
 
 LAST = "Why is pyridoxine used with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
@@ -109,10 +110,10 @@ def test_the_generator_rewrites_a_follow_up():
 
 def test_a_question_that_names_its_subject_stays_as_it_is_unless_another_reading_is_likelier_by_far():
     question, reply = "What does metformin do?", json.dumps({"question": "Something else?"})
-    asked = Asked(reply, (0.5, 0.59))
+    asked = Asked(reply, (0.5, 0.59, 0.0, 0.0))
     assert standalone(asked, question, LAST, ANSWER) == question
     assert asked.requests == []
-    assert standalone(Asked(None, (0.5, 0.61)), question, LAST, ANSWER) == f"{question} (pyridoxine isoniazid)"
+    assert standalone(Asked(None, (0.5, 0.61, 0.0, 0.0)), question, LAST, ANSWER) == f"{question} (pyridoxine isoniazid)"
 
 
 def test_a_question_of_which_the_evidence_lacks_a_name_stays_as_it_is():
@@ -121,7 +122,7 @@ def test_a_question_of_which_the_evidence_lacks_a_name_stays_as_it_is():
 
 def test_a_follow_up_is_read_of_the_topic_and_of_the_rarest_names_of_the_answer():
     answer = "Carbamazepine, oxcarbazepine, lamotrigine or baclofen is given for it. [1] Phenytoin is another. [2]"
-    asked, among = Asked(None, (0.2, 0.3, 0.4, 0.1)), {"filter": ["year>=2015", "not pmid=7"]}
+    asked, among = Asked(None, (0.2, 0.4, 0.5, 0.1)), {"filter": ["year>=2015", "not pmid=7"]}
     question = "What skin reaction can it cause?"
     searched = standalone(asked, question, "What is given for trigeminal neuralgia?", f"{MAY} {answer}", **among)
     ((readings, said),) = asked.readings
@@ -193,9 +194,13 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         parse_line("/etc/passwd")
 
 
-def test_an_answer_that_says_the_same_again_is_one_that_may_be():
-    said = AnswerResult.of(Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer"), {})
-    assert unless_repeated(said, "Zinc helps. [1]") is said
-    again = unless_repeated(said, "Zinc shortens colds. [1]")
+def test_an_answer_that_says_the_same_again_or_cites_nothing_of_the_topic_is_one_that_may_be():
+    hits = (Hit(1, Snippet("s1", "", "Zinc shortens colds."), 1.0),)
+    answer = Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer", hits=hits)
+    cited = replace(answer, citations=(citation_of(hits[0], 1, "Zinc shortens colds."),))
+    said = AnswerResult.of(cited, {})
+    assert in_turn(said, "how long? (zinc)", "Zinc helps. [1]") is said
+    again = in_turn(said, "how long? (zinc)", said.text)
     assert (again.certainty, again.text) == ("may", f"{MAY} Zinc shortens colds. [1]")
-    assert unless_repeated(again, again.text) is again
+    assert in_turn(again, "how long? (zinc)", again.text) is again
+    assert in_turn(said, "side effects? (iron)", "").certainty == "may"
