@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.corpus.sentences import sentence_spans
 from biorag.utils.parsing import packaged_toml
 
@@ -55,7 +56,7 @@ def labelled_sentences(content: str) -> tuple[LabelledSentence, ...]:
     return tuple(rows)
 
 
-def is_evidence(row: LabelledSentence, claim: str = "") -> bool:
+def is_evidence(row: LabelledSentence | EvidenceSentence, claim: str = "") -> bool:
     """Return whether a sentence tells a finding: it neither asks, nor plans, nor stands in a background section.
 
     An aim is evidence of a claim that tells the aim.

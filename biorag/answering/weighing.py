@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from biorag.answering.sections import is_evidence
 from biorag.corpus.joining import paper_numbers
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants, number_of, participants
@@ -143,6 +146,8 @@ def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) ->
 def with_near(weighing: Weighing, hits: Sequence[Hit], scored: ScoredSentences) -> Weighing:
     """Return a weighing by words alone whose other studies that come near the claim are not sure."""
     sided = {study.records[0].id for _, study in weighing.rows}
+    tells = np.array([is_evidence(row, weighing.claim) for row in scored.rows], bool)
+    scored = scored._replace(scores=np.where(tells, scored.scores, -np.inf))
     near = [study for study in found(hits, scored, NEAR) if study.records[0].id not in sided]
     studies = [replace(study, stance=replace(study.stance, verdict=Verdict.UNSURE)) for study in near]
     unsure = tuple(sorted((*weighing.unsure, *studies), key=_order))

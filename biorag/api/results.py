@@ -198,12 +198,16 @@ class SnippetResult(_Items[Snippet]):
 
 
 class NearSentence(NamedTuple):
-    """A sentence that comes near a claim, and what of the claim it and its title lack: words, names, quantities."""
+    """A sentence that comes near a claim, and what of the claim it and its title lack: words, names, quantities.
+
+    `denies` is the word by which it denies something where the claim denies nothing, else "".
+    """
 
     id: str
     pmid: int | None
     quote: str
     lacking: tuple[str, ...]
+    denies: str
 
 
 @dataclass(frozen=True, repr=False)

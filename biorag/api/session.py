@@ -326,7 +326,7 @@ class Session:
     def _judged(self, claim: str, hits: Sequence[Hit], models: OpenIndex | None = None) -> VerdictResult:
         """Return the verdict of snippets on a claim; where none decides it, with the nearest sentences."""
         from biorag.answering.extract import Extractor
-        from biorag.answering.guards.words import lacking
+        from biorag.answering.guards.words import denial, lacking
 
         checked = self._checker.check_claim(claim, [hit.snippet for hit in hits])
         if checked.verdict is not Verdict.UNSUPPORTED:
@@ -336,8 +336,9 @@ class Session:
         near = []
         for row in rows:
             snippet = hits[row.n - 1].snippet
-            missing = lacking(claim, f"{snippet.title} {row.text}")
-            near.append(NearSentence(snippet.id, snippet.pmid, row.text, missing))
+            ours, theirs = denial(claim), denial(row.text)
+            missing = lacking(claim, f"{snippet.title} {row.text}") + ((ours,) if ours and not theirs else ())
+            near.append(NearSentence(snippet.id, snippet.pmid, row.text, missing, "" if ours else theirs))
         return VerdictResult(checked, tuple(near))
 
     def weigh(self, claim: str, *, filter: Filter = (), **changes: Unpack[QuestionSettings]) -> WeighResult:

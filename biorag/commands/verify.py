@@ -119,7 +119,8 @@ def _print_verdict(judged: VerdictResult) -> None:
         show.out.print(_quoted(f"[{span.n}]", span), soft_wrap=wraps)
     for near in judged.near:
         lacks = f" lacks {', '.join(map(showable, near.lacking))}" if near.lacking else ""
-        show.out.print(_quoted("Near:", near).append(lacks, "yellow"), soft_wrap=wraps)
+        denies = f" has “{near.denies}”" if near.denies else ""
+        show.out.print(_quoted("Near:", near).append(lacks + denies, "yellow"), soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print(UNSTATED, soft_wrap=True)
 

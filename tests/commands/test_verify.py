@@ -51,6 +51,10 @@ def test_what_comes_near_an_unstated_claim_says_what_of_it_is_lacking(bm25):
     assert (result["verdict"], result["nearest"]) == ("unsupported", result["near"][0])
     assert result["nearest"]["lacking"] == ["Canberra", "12 hours"] and "4.5 hours" in result["nearest"]["quote"]
     assert " lacks Canberra, 12 hours\n" in succeeded(verify(bm25, claim)).stdout
+    (near, *_) = done(verify(bm25, "β-carotene did protect smokers in large randomised trials.", "--json"))["near"]
+    assert (near["lacking"], near["denies"]) == ([], "not")
+    (near, *_) = done(verify(bm25, "Alteplase does not improve disabling stroke after onset.", "--json"))["near"]
+    assert ("not" in near["lacking"], near["denies"]) == (True, "")
 
 
 def test_fail_unsupported_exits_with_seven(bm25, snippet):

@@ -113,7 +113,8 @@ def test_a_question_that_names_its_subject_stays_as_it_is_unless_another_reading
     asked = Asked(reply, (0.5, 0.59, 0.0, 0.0))
     assert standalone(asked, question, LAST, ANSWER) == question
     assert asked.requests == []
-    assert standalone(Asked(None, (0.5, 0.61, 0.0, 0.0)), question, LAST, ANSWER) == f"{question} (pyridoxine isoniazid)"
+    likelier = Asked(None, (0.5, 0.61, 0.0, 0.0))
+    assert standalone(likelier, question, LAST, ANSWER) == f"{question} (pyridoxine isoniazid)"
 
 
 def test_a_question_of_which_the_evidence_lacks_a_name_stays_as_it_is():
