@@ -45,7 +45,8 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
         return question
     whole = names_subject(question) and len(question.split()) > FRAGMENT
     margins = {question: AS_IT_IS} if whole else {}
-    margins[with_topic_of(previous, question)] = 0.0
+    carried = _CARRIED.search(previous)  # "And neuropathy? (metformin)", "What about calcium?": of metformin alone, too
+    margins |= {with_topic_of(topic, question): 0.0 for topic in (previous, carried[1] if carried else previous)}
     margins |= dict.fromkeys(_of_named(question, previous, answer), -OF_NAMED)
     likely = dict(zip(margins, session.likelihoods(question, list(margins), filter=filter), strict=True))
     possible = [reading for reading, chance in likely.items() if chance] or [question]

@@ -134,6 +134,14 @@ def test_a_follow_up_is_read_of_the_topic_and_of_the_rarest_names_of_the_answer(
     assert len(asked.readings[-1][0]) == 1
 
 
+def test_a_follow_up_is_read_of_the_first_topic_too():
+    asked = Asked(None, (0.3, 0.4))
+    searched = standalone(asked, "What about calcium?", "And neuropathy? (metformin)", "")
+    ((readings, _),) = asked.readings
+    assert readings == ["What about calcium? (neuropathy metformin)", "What about calcium? (metformin)"]
+    assert searched == readings[1]
+
+
 @pytest.mark.parametrize(
     "reply", [None, "no JSON", "[]", '{"question": " \\n "}', json.dumps({"question": "x" * (LONGEST_REWRITE + 1)})]
 )
