@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.types import SentenceEncoder, Snippet, Vectors
+from biorag.utils.progress import batched
 
 NO_PART = -1
+AT_ONCE = 100  # sentences that are encoded at a time: more would load the encoder that is for whole corpora
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def late_interaction(
             scores[whole] = sentence_matches(matched, vectors, spans, bounds).mean(axis=1)
     beyond = np.flatnonzero(np.isnan(scores)).tolist()
     texts = [replace(snippets[rows[index].n - 1], content=rows[index].text).contents for index in beyond]
-    located = encoder.located_tokens(texts) if texts else []
+    located = [row for some in batched(texts, AT_ONCE) for row in encoder.located_tokens(some)]
     for index, text, (vectors, spans) in zip(beyond, texts, located, strict=True):
         bounds = [(len(text) - len(rows[index].text), len(text))]
         scores[index] = sentence_matches(matched, vectors, spans, bounds)[0].mean()
