@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +14,11 @@ from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
 from biorag.commands.outputs import RESUMED
-from biorag.errors import UnsupportedError, UsageError
+from biorag.errors import BadInputError, UnsupportedError, UsageError
 from biorag.registries import TERMINAL, WEIGHINGS
-from biorag.settings.settings import Settings
+from biorag.settings.settings import SHOWN, Settings
 from biorag.types import Verdict
-from biorag.utils.text import showable
+from biorag.utils.text import cut, showable
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
@@ -87,6 +88,13 @@ def verify(
     asked.check()
     if asked.claims and asked.out:
         claims = list(read_claims(asked.claims))
+        if not claims:
+            raise BadInputError(f"{asked.claims} holds no claim")
+        if twice := next((id for id, count in Counter(row.id for row in claims).items() if count > 1), None):
+            named = cut(repr(twice), SHOWN)
+            raise BadInputError(
+                f"{asked.claims} has two rows of id {named}, by which verdicts are told: give each its own"
+            )
         with show.progress("Claims", len(claims)) as advance:
             counts, note = judge_file(settings, claims, asked.claims, asked.out, filter or (), advance)
         supported = counts[Verdict.SUPPORTED] == len(claims)

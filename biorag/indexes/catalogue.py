@@ -136,13 +136,13 @@ def left_temporary(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
 def rename_index(settings: Settings, new: str) -> None:
     """Give the configured index another name.
 
-    Raises `UsageError` if there is something of the new name, the index lies on a server, or its manifest is damaged;
-    `ServiceError` if another process uses it.
+    Raises `UsageError` if there is something of the new name, or the index lies on a server; `MismatchError` if its
+    manifest is damaged; `ServiceError` if another process uses it.
     """
     manifest, target = known_index(settings), Store(settings.replace(name=new)).folder
     old = settings.index.name
     if manifest is None:
-        raise UsageError(f"the manifest of index {old!r} is damaged: index the corpus under another --name")
+        raise MismatchError(f"the manifest of index {old!r} is damaged: index the corpus again")
     if "url" in manifest.store:
         raise UsageError(
             f"index {old!r} lies on a server, where it keeps its name: 'biorag indexes copy' gives another"

@@ -88,9 +88,12 @@ def plain_form(text: str) -> str:
     return _OTHERS.sub(lambda others: unicodedata.normalize("NFKC", others[0]), visible)
 
 
+BLANK = "\N{BRAILLE PATTERN BLANK}\N{MUSICAL SYMBOL NULL NOTEHEAD}"  # which count as printable
+
+
 def first_visible(text: str) -> str:
     """Return the first character of a text's plain form that one sees; empty for a blank text."""
-    return next((mark for mark in plain_form(text) if mark.isprintable() and not mark.isspace()), "")
+    return next((mark for mark in plain_form(text) if mark.isprintable() and not (mark.isspace() or mark in BLANK)), "")
 
 
 def comparable(text: str) -> str:

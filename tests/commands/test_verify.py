@@ -200,3 +200,14 @@ def test_a_server_reads_and_its_probabilities_are_in_the_json(bm25, snippet, off
     assert note.startswith("read by judge")
     certain = {"supports": 1.0, "contradicts": 0.0, "neither": 0.0}
     assert report["probability"] == sentence["probability"] == certain
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [("", "holds no claim"), ("\n\n", "holds no claim"), (2 * '{"id": "a", "claim": "Zinc."}\n', "two rows of id 'a'")],
+)
+def test_a_file_without_claims_or_with_one_id_twice_passes_no_gate(bm25, tmp_path, rows, said):
+    claims = tmp_path / "claims.jsonl"
+    claims.write_text(rows)
+    result = verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl", "--fail-unsupported")
+    assert (result.exit_code, said in result.stderr) == (3, True)

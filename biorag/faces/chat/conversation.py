@@ -19,6 +19,7 @@ from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
 NEAR = 0.4  # mean MaxSim from which a snippet has to do with a few words
+LONGEST = 10_000  # characters of a line
 THANKS = 2  # words of a line that may ask for nothing
 COMMANDS = {
     "/help": "this list",
@@ -73,6 +74,8 @@ class Conversation:
         "Thanks" is a word or two, of which the literature hardly has one, and no snippet comes near to it.
         """
         check_text(line)
+        if len(line) > LONGEST:
+            raise UsageError(f"the line is longer than {LONGEST:,} characters: shorten it")
         if len(line.split()) > THANKS or max(map(rarity, stems(line)), default=0.0) < RARE:
             return True
         near = self._session.nearness(line, filter=self._conditions)

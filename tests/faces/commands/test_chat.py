@@ -232,3 +232,7 @@ def test_ctrl_c_stops_an_answer_and_the_next_question_is_answered(terminal, scri
     assert "Warfarin blocks vitamin K recycling and thins the blood. [1]" in talk.type("What does warfarin block?")
     talk.process.sendline("/quit")
     assert talk.ended() == 0
+
+
+def test_a_line_that_is_too_long_is_refused(chat):
+    assert "longer than 10,000 characters" in chat("aspirin " * 2000, code=2).stderr
