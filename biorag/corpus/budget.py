@@ -18,6 +18,7 @@ LIMITS = {
     "lines": 2_000_000,
     "passages": 10_000,  # of some 300 words: each is embedded
     "citations": 2_000_000,
+    "references": 10_000,  # each of which is looked up
     "seconds": 15,  # that the thread computes
 }
 T = TypeVar("T")

@@ -54,6 +54,7 @@ HOSTILE = [
     ("a.html", b"<p>x [1]" * 501, "lines", 1000),
     ("a.tex", b"a \\cite{a}\n" * 1001, "lines", 1000),
     ("a.tex", b"a \\cite{a,b,c}\n\n\\bibitem{a} Smith J. A title of it. 2011.\n\n" * 50, "citations", 99),
+    ("a.tex", b"a \\cite{a,b}\n\n\\bibitem{a} Ng J. A title. 2011.\n\n\\bibitem{b} Ng J. B. 2011.\n", "references", 1),
     *((f"a.{suffix}", content, "seconds", -1) for suffix, content in (
         ("md", b"a b [1]."), ("tex", b"a \\cite{a}"), ("html", b"<p>x [1]</p>"), ("docx", docx("")),
         ("epub", packed_epub()),

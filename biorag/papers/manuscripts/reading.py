@@ -108,6 +108,7 @@ def _read(path: Path, references: Sequence[Path]) -> Manuscript:
             f"{path}: no references and no citations in it; 'check' knows numbers, authors with a year, PMIDs, DOIs, "
             r"\cite and [@key], and a list under a heading such as References"
         )
+    draw(references=len(kept))
     return Manuscript(str(path), kept, sentences, tuple(notes))
 
 
