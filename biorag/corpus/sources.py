@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 DEMO = "demo"
 STDIN = "-"
+PIPED = "standard input"  # as a source is called
 STDIN_FILE = "standard-input"  # the name of its copy
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
@@ -330,7 +331,7 @@ def _spooled(spool: Path, columns: Columns) -> Source:
     spool.parent.mkdir(parents=True, exist_ok=True)
     with spool.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy, 2**20)
-    return Source("standard input", spool, columns=columns)
+    return Source(PIPED, spool, columns=columns)
 
 
 def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes]]:

@@ -20,7 +20,7 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.joining import faults_beside
 from biorag.corpus.readers import Reject, read_changes
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import FoundFiles, Source, reader_of
+from biorag.corpus.sources import PIPED, FoundFiles, Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
@@ -179,7 +179,8 @@ def survey(
                 unread.update([source] if rejects and len(rejects.damaged) > damaged else [])
             last = skipped.get(source) or records[-1]
             unread.update([] if last.snippets + last.deletions else [source])  # an empty one may have been cut to that
-    is_kept = bool(taken and unread)  # what the index held
+    held = {record.name for record in taken} - {PIPED}  # which is another file each time
+    is_kept = any(source.name in held for source in unread)  # what the index held of it
     if sources and (not (tally.ids or skipped or is_kept) or not (tally.snippets or taken)):
         raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
