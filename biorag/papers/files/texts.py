@@ -17,6 +17,7 @@ from biorag.corpus.publications import described
 from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.papers.files.facts import without_citation
+from biorag.papers.files.headings import without_list
 from biorag.references.authors import inverted
 from biorag.types import Snippet
 from biorag.utils.text import whole
@@ -123,21 +124,23 @@ def passages_of(
     facts: Mapping[str, Any] = NONE,
     is_title: bool = False,
 ) -> Iterator[tuple[int, PaperPart]]:
-    """Yield the passages of numbered lines, with a file's facts.
+    """Yield the passages of numbered lines, without lists of references, with a file's facts.
 
     The first heading of Markdown is the title, unless `is_title` says that it has one.
     """
-    number = 0
+    number, is_list = 0, False
     for section in _sections(lines, markdown):
         if markdown and section.headings and not number and not is_title:
             title, is_title = section.headings[0], True
-        passages = _cut("\n".join(section.lines).strip())
+        above = [heading for heading in section.headings if heading != title]
+        whole_text, text = ("\n".join(lines).strip() for lines in (section.lines, without_list(section.lines, above)))
+        is_list = is_list or bool(whole_text and not number and not text)  # the file itself, which is kept
+        passages = _cut(whole_text if is_list else text)
         draw(passages=len(passages))
         number += bool(passages)
-        headings = " > ".join(heading for heading in section.headings if heading != title)
         for count, text in enumerate(passages, start=1):
             position = f"s{number}p{count}" if markdown else f"p{count}"
-            where = {"file": source.label, "part": position, "section": headings}
+            where = {"file": source.label, "part": position, "section": " > ".join(above)}
             yield section.line, PaperPart(source.label, position, title, text, {**facts, **where})
 
 
