@@ -80,9 +80,10 @@ class Study:
 
     @cached_property
     def reference(self) -> Reference:
-        """Its publication, as the richest record has it; notices of any of them count."""
+        """Its publication, as the richest record has it, under the id of the quote's; notices of any of them count."""
         concern = any(map(has_concern, self.records))
-        return replace(reference_of(self.records[0]), retracted=self.retracted, concern=concern)
+        richest = reference_of(self.records[0])
+        return replace(richest, id=self.snippet.id, retracted=self.retracted, concern=concern)
 
     @property
     def retracted(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from biorag.answering.extract import ScoredSentences
 from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.weighing import Weighing, effect_of, found, joined, opposed, sample_size, weigh, with_near
-from biorag.api.weighings import comma_separated
+from biorag.api.weighings import comma_separated, markdown
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
 YES, NO, UNSURE, SILENT = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED
@@ -91,6 +91,21 @@ def test_copies_of_one_study_are_counted_once_and_shown_by_the_richest_record():
     other, trial = weigh("x", hits(*snippets), judge_of(verdicts)).supporting
     assert (other.snippet.id, other.retracted) == ("b.ris#record=1", False)
     assert (trial.snippet.id, trial.reference.types, trial.retracted) == ("7", ("Randomized Controlled Trial",), True)
+
+
+def test_a_study_is_named_by_the_page_of_its_quote():
+    pages = [
+        Snippet(
+            f"a.pdf#page={n}", "Zinc lozenges and the common cold", f"Text {n}.", None, {"file": "a.pdf", "page": n}
+        )
+        for n in (1, 2, 3)
+    ]
+    pages[2].metadata["journal"] = "Lancet"  # the richest
+    verdicts = {one.id: (SILENT, 0.9) for one in pages} | {"a.pdf#page=2": (YES, 0.9)}
+    weighing = weigh("x", hits(*pages), judge_of(verdicts))
+    (only,) = weighing.supporting
+    assert (only.records[0].id, only.reference.id, only.reference.journal) == ("a.pdf#page=3", "a.pdf#page=2", "Lancet")
+    assert "(a.pdf#page=2)" in markdown(weighing).replace("\\", "") and "page=3" not in markdown(weighing)
 
 
 def test_those_not_sure_stand_in_the_order_of_the_search():
