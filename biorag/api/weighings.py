@@ -115,7 +115,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "effect": study.effect,
         "retracted": study.retracted,
         "quote": study.stance.quote,
-        "probability": round(study.stance.probability, DIGITS),
+        "probability": round(study.stance.probability, DIGITS) or None,  # of a study that comes near
         "basis": study.stance.basis,
         "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
         "location": snippet.location or None,
