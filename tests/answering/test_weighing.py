@@ -36,6 +36,17 @@ HOSTILE = (
         ("It fell (relative risk ratio [95% CI] = 0.51 [0.34, 0.75]; p < 0.001).", None),
         ("Those whose HbA1c was between 7% and 10% took part.", None),
         ("It was 93.6% ([1,921/2,052] 95% CI 92.6, 94.7).", None),
+        ("C-peptide: mean difference 2 pmol/L, 95% CI -8 to 12.", "mean difference 2 pmol/L, 95% CI -8 to 12"),
+        ("It fell by -1.5 mmol/L [95% CI -2.0 to -1.0].", "-1.5 mmol/L [95% CI -2.0 to -1.0]"),
+        ("It fell by 19% compared with placebo (95% CI 14 to 24).", "19% compared with placebo (95% CI 14 to 24)"),
+        (
+            "By 4·1 mL/min/1.73 m2 less (95% CI −5·0 to −3·2; p=0.01)",
+            "4·1 mL/min/1.73 m2 less (95% CI −5·0 to −3·2; p=0.01)",
+        ),
+        ("Fewer died in 12 trials, and after 3-day fasts (95% CI 2 to 4).", None),
+        ("It was high (96.5%, P<0.001, 95% confidence interval (95% CI): 87.9-99.6).", None),
+        ("It fell by -230 kJ (-55 kcal) (95 % CI -490, 30 kJ), in 12.2% (13/107; 95% CI, 6.6%-19.9%).", None),
+        ("The odds ratio was 3.1 in men and lower in women (95% CI 0.7 to 1.2).", "odds ratio was 3.1"),
         ("", None),
     ],
 )
