@@ -51,8 +51,7 @@ _EFFECTS = [
         rf"(?P<alone>{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_VALUE})"
         rf"(?:{_BETWEEN}{_INTERVAL})?(?:{_GAP}{_P})?",
         rf"(?<![\w.,/–-]){_VALUE}{_BETWEEN}{_INTERVAL}(?:{_GAP}{_P})?",
-        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}"
-        rf"(?:{_GAP}{_P})?",
+        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}(?:{_GAP}{_P})?",
     )
 ]
 _SIZE = re.compile(r"\b[nN]\s?=\s?(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})\b")
@@ -237,8 +236,7 @@ def _of_study(parts: Sequence[Study]) -> Study:
     for other in ranked[1:]:
         close = ranked[0].stance.probability - other.stance.probability < MARGIN
         if close and other.stance.verdict is not first.stance.verdict:
-            stance = Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote)
-            return replace(first, stance=stance)
+            return replace(first, stance=Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote))
     return first
 
 
@@ -271,8 +269,5 @@ def sample_size(sentence: str, abstract: str) -> Participants | None:
     """Return the number of participants as an abstract states it, else the deciding sentence's "n = 52"."""
     if stated := participants(abstract):
         return stated
-    sizes = _SIZE.findall(sentence[:LONGEST])
-    if len(sizes) != 1:  # one of two is not the number of participants
-        return None
-    match = _SIZE.search(sentence)
-    return Participants(number_of(sizes[0]), match[0]) if match else None
+    sizes = list(_SIZE.finditer(sentence[:LONGEST]))  # one of two is not the number of participants
+    return Participants(number_of(sizes[0][1]), sizes[0][0]) if len(sizes) == 1 else None

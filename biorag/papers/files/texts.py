@@ -28,7 +28,7 @@ MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
 LONGEST_FRONT, LARGEST_FRONT = 200, 1 << 16  # lines and characters of front matter
 LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
 
 
@@ -160,7 +160,7 @@ def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Sec
     section, fence = _Section(1, (), []), ""
     levels: dict[int, str] = {}
     for number, line in lines:
-        if markdown and (mark := _FENCE.match(line)):
+        if markdown and (mark := FENCE.match(line)):
             fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
         heading = _HEADING.fullmatch(line) if markdown and not fence else None
         if heading is None:
@@ -175,10 +175,8 @@ def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Sec
 
 def _cut(text: str) -> list[str]:
     """Return a text in passages of at most `WORDS` words, which end where sentences do if they can."""
-    if not text:
-        return []
     starts = [word.start() for word in _WORD.finditer(text)]
-    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
+    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0) if starts]
 
 
 READER = reader(read_passages)
