@@ -256,6 +256,11 @@ def test_help_of_weigh_shows_how_many_studies_it_reads():
     assert line.endswith("[default: 50]")
 
 
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+def test_help_of_servers_says_that_they_have_all_indexes(command):
+    assert "Index to use. Default: all indexes." in succeeded(invoke(command, "--help")).stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not hold programs to it")
 def test_a_shell_that_limits_addresses_is_one_sentence(small_home):
     command = [sys.executable, "-m", "biorag", "search", "x", "--name", "default"]

@@ -35,9 +35,11 @@ _P = r"[pP]\s?(?:-?\s?values?\s?)?[<=>≤≥]\s?0?[.·]\d{1,8}"
 _GAP = r"[\s,;:=()\[\]]{0,5}"
 _INTERVAL = (
     rf"(?:{_GAP}9[059]\s?%\s?(?:CI|C\.I\.|(?i:confidence intervals?|credible intervals?|CrI))s?{_GAP}(?:CI)?{_GAP}"
-    rf"{_NUMBER}\s?(?:to|and|[-–—−,;])\s?{_NUMBER})"
+    rf"(?P<low>{_NUMBER})\s?(?:to|and|[-–—−,;])\s?(?P<high>{_NUMBER}))"
 )
-_VALUE = rf"(?!9[059]\s?%\s?(?:CI|C\.I\.|(?i:confidence|credible)|CrI)){_NUMBER}"  # no level of an interval
+# A unit, or words without a number, that part a value from its interval.
+_BETWEEN = r"(?P<between>(?!\d|[.·,/]\d|[-‐])(?:[^\s.;:()\[\]]|\.(?=\d)|\s(?![-−–+]?\d)){1,60}?(?!\)))??"
+_VALUE = rf"(?!9[059]\s?%\s?(?:CI|C\.I\.|(?i:confidence|credible)|CrI))(?P<value>{_NUMBER})"  # no level of an interval
 _MEASURE = (
     r"(?<![A-Za-z])(?:(?i:(?:adjusted|pooled|summary|crude)\s)?(?i:(?:odds|hazards?|risk|rate|prevalence) ratios?"
     r"|relative risks?|(?:weighted\s|standardi[sz]ed\s)?mean differences?|risk differences?|(?:absolute|relative) risk "
@@ -46,10 +48,10 @@ _MEASURE = (
 _EFFECTS = [
     re.compile(pattern)
     for pattern in (
-        rf"{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_VALUE}{_INTERVAL}?(?:{_GAP}{_P})?",
-        rf"(?<![\w.,/–-]){_NUMBER}{_INTERVAL}(?:{_GAP}{_P})?",
-        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}"
-        rf"(?:{_GAP}{_P})?",
+        rf"(?P<alone>{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_VALUE})"
+        rf"(?:{_BETWEEN}{_INTERVAL})?(?:{_GAP}{_P})?",
+        rf"(?<![\w.,/–-]){_VALUE}{_BETWEEN}{_INTERVAL}(?:{_GAP}{_P})?",
+        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to))\s{_SHARE}(?:{_GAP}{_P})?",
     )
 ]
 _SIZE = re.compile(r"\b[nN]\s?=\s?(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})\b")
@@ -80,9 +82,10 @@ class Study:
 
     @cached_property
     def reference(self) -> Reference:
-        """Its publication, as the richest record has it; notices of any of them count."""
+        """Its publication, as the richest record has it, under the id of the quote's; notices of any of them count."""
         concern = any(map(has_concern, self.records))
-        return replace(reference_of(self.records[0]), retracted=self.retracted, concern=concern)
+        richest = reference_of(self.records[0])
+        return replace(richest, id=self.snippet.id, retracted=self.retracted, concern=concern)
 
     @property
     def retracted(self) -> bool:
@@ -233,8 +236,7 @@ def _of_study(parts: Sequence[Study]) -> Study:
     for other in ranked[1:]:
         close = ranked[0].stance.probability - other.stance.probability < MARGIN
         if close and other.stance.verdict is not first.stance.verdict:
-            stance = Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote)
-            return replace(first, stance=stance)
+            return replace(first, stance=Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote))
     return first
 
 
@@ -245,20 +247,27 @@ def _order(study: Study) -> tuple[bool, float]:
 
 def effect_of(sentence: str) -> str | None:
     """Return the measure that a sentence states first, with its interval and p-value; else two shares."""
-    match = next(filter(None, (pattern.search(sentence[:LONGEST]) for pattern in _EFFECTS)), None)
-    effect = match[0].strip() if match else ""
+    matches = (match for pattern in _EFFECTS for match in pattern.finditer(sentence[:LONGEST]))
+    effect = next(filter(None, map(_own, matches)), "").strip()
     for opening, closing in ("[]", "()"):  # one of which may stand outside of what is matched
         effect = effect.replace(closing, "", max(0, effect.count(closing) - effect.count(opening)))
         effect += closing * (effect.count(opening) - effect.count(closing))
     return effect or None
 
 
+def _own(effect: re.Match[str]) -> str:
+    """Return an effect, without an interval beyond words if its value does not lie in that, but for the sign."""
+    groups = effect.groupdict()
+    if not groups.get("between"):
+        return effect[0]
+    signs = str.maketrans({"−": "-", "–": "-", "·": ".", ",": ".", "%": ""})
+    value, low, high = (float(groups[name].translate(signs)) for name in ("value", "low", "high"))
+    return effect[0] if low <= value <= high or low <= -value <= high else groups.get("alone", "")
+
+
 def sample_size(sentence: str, abstract: str) -> Participants | None:
     """Return the number of participants as an abstract states it, else the deciding sentence's "n = 52"."""
     if stated := participants(abstract):
         return stated
-    sizes = _SIZE.findall(sentence[:LONGEST])
-    if len(sizes) != 1:  # one of two is not the number of participants
-        return None
-    match = _SIZE.search(sentence)
-    return Participants(number_of(sizes[0]), match[0]) if match else None
+    sizes = list(_SIZE.finditer(sentence[:LONGEST]))  # one of two is not the number of participants
+    return Participants(number_of(sizes[0][1]), sizes[0][0]) if len(sizes) == 1 else None

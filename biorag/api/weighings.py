@@ -62,10 +62,7 @@ def counts_line(weighing: Weighing) -> str:
 def stated_line(study: Study) -> str:
     """Return what a study states of its participants and effect, in its own words."""
     people = study.participants
-    stated = {
-        "n": f"{people.number:,}" if people else None,
-        "effect": study.effect,
-    }
+    stated = {"n": people and f"{people.number:,}", "effect": study.effect}
     return " · ".join(f"{name}: {value or NOT_STATED}" for name, value in stated.items())
 
 
@@ -83,10 +80,8 @@ def comma_separated(weighing: Weighing) -> str:
     rows: list[list[object]] = []
     fields = [name for name in ("column", *FIELDS) if not (weighing.found and name in SIDED)]
     for column, study in weighing.rows:
-        values = study_json(study)
-        values["participants"] = values["participants"] and values["participants"]["number"]
-        values["retracted"] = "yes" if values["retracted"] else ""
-        shown = {"column": column, **values}
+        number = study.participants and study.participants.number
+        shown = study_json(study) | {"column": column, "participants": number, "retracted": "yes" * study.retracted}
         rows.append([shown[name] for name in fields])
     return separated(fields, rows)
 
@@ -115,7 +110,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "effect": study.effect,
         "retracted": study.retracted,
         "quote": study.stance.quote,
-        "probability": round(study.stance.probability, DIGITS),
+        "probability": round(study.stance.probability, DIGITS) or None,  # of a study that comes near
         "basis": study.stance.basis,
         "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
         "location": snippet.location or None,

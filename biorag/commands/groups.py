@@ -79,12 +79,14 @@ def _option(name: str, entry: SettingField, default: Any = None) -> Any:
     if default is not None and default is not False and name != "name":
         shown = str(default).lower() if isinstance(default, bool) else str(default)
     kind = choices(values) if (values := choices_of(entry.field)) else {}
+    described = entry.field.description
     if name == "name":
         kind = {"autocompletion": index_names}
+        described = f"Index to use. Default: {default}." if default != entry.field.default else described
     spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, entry.option.short]
     return typer.Option(
         *filter(None, spellings),
-        help=entry.field.description,
+        help=described,
         show_default=shown,
         rich_help_panel=entry.option.panel,
         **kind,

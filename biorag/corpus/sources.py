@@ -229,7 +229,7 @@ def demo_file(name: str) -> Path:
 
 
 def _endings() -> tuple[str, ...]:
-    return tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
+    return tuple(dict.fromkeys(suffix for kind in READERS.values() for suffix in kind.suffixes))
 
 
 def _folder(

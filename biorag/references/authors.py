@@ -28,7 +28,8 @@ FAMILY = rf"{_PARTICLES}(?:[ODd]['’′ʼ])?[{_UPPER}]{_LETTER}{{1,40}}{_SECOND
 _ENDS_NAME = r"(?=[\s,.;:&(]|\Z)"
 _SUFFIXED = r"(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?"
 _INITIALS = rf"(?:[{_UPPER}]\.[\s‐-]?){{1,4}}|[{_UPPER}](?![a-z])(?:[\s‐-]?[{_UPPER}](?![a-z])){{0,3}}\.?"
-_AUTHOR = re.compile(rf"({FAMILY}),?\s({_INITIALS}){_SUFFIXED}{_ENDS_NAME}(?!\.?\s?{FAMILY}(?:,\s|\sand\s))")
+_NEXT = rf"(?:,|\sand)\s(?:{_PARTICLES}(?![a-z])|(?:et|and)\b)"  # a name, not the next word of a title
+_AUTHOR = re.compile(rf"({FAMILY}),?\s({_INITIALS}){_SUFFIXED}{_ENDS_NAME}(?!\.?\s?{FAMILY}{_NEXT})")
 _FULL_NAME = re.compile(
     rf"({FAMILY}),\s([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}}){_SUFFIXED}(?=\s*[,.;&]|\sand\b)"
 )

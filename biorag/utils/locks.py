@@ -70,7 +70,7 @@ class DirectoryLock:
         """Say who holds the lock: if a shared one can be taken, only readers do."""
         assert self._handle is not None
         if try_lock(self._handle, fcntl.LOCK_SH):
-            return "read by another biorag process, or by an index that is open in this one"
+            return "read by another biorag process (stop a chat or a server, close a session in Python)"
         try:
             writer = dict(json.loads(os.pread(self._handle, LONGEST, 0)))
             return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"

@@ -23,6 +23,7 @@ STATED = [
     ("Adults took 500 mg daily.", "Adults took 0.5 g daily."),
     ("Follow-up lasted 14 days.", "Follow-up lasted two weeks."),
     ("Drug A isn't safe.", "Drug A is not safe."),
+    ("Patients took 1.2 g daily.", "21 patients took 1.2 g daily."),
 ]
 NOT_STATED = [
     (SHOWN, "Aspirin may prevent stroke."),
@@ -51,6 +52,10 @@ NOT_STATED = [
     ("Metformin raises blood glucose.", "Metformin lowers blood glucose."),
     ("Survival was < 5 years.", "Survival was 5 years."),
     ("Bananas are yellow.", SHOWN),
+    # What some did not do, others may have done.
+    ("Patients took aspirin daily.", "21 patients did not take aspirin daily."),
+    ("Patients took Warfarin daily.", "21 patients took Heparin daily."),
+    ("Patients took 1.2 mg daily.", "21 of the patients took 1.2 g daily."),
     ("", SHOWN),
 ]
 DIFFERS = [  # and the words of the difference
@@ -58,6 +63,7 @@ DIFFERS = [  # and the words of the difference
     ("Adults took 500 mg daily.", "Adults took 50 mg daily.", "50 mg, not 500 mg"),
     ("Aspirin lowers fever by 30%.", "Aspirin lowers fever by 13% (95% CI 2 to 20), and pain.", "13%, not 30%"),
     ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "12 months, not 12 weeks"),
+    ("Patients took 1.2 mg daily for a month.", "21 patients took 1.2 g daily for a month.", "1.2 g, not 1.2 mg"),
     ("Scores changed by -3 points.", "Scores changed by 3 points.", "3, not -3"),
     ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", "IL-10, not IL-6"),
     ("Warfarin inhibits its recycling.", "Heparin inhibits its recycling.", "Heparin, not Warfarin"),

@@ -8,7 +8,7 @@ import pytest
 from biorag.answering.extract import ScoredSentences
 from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.weighing import Weighing, effect_of, found, joined, opposed, sample_size, weigh, with_near
-from biorag.api.weighings import comma_separated
+from biorag.api.weighings import comma_separated, markdown
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
 YES, NO, UNSURE, SILENT = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED
@@ -36,6 +36,17 @@ HOSTILE = (
         ("It fell (relative risk ratio [95% CI] = 0.51 [0.34, 0.75]; p < 0.001).", None),
         ("Those whose HbA1c was between 7% and 10% took part.", None),
         ("It was 93.6% ([1,921/2,052] 95% CI 92.6, 94.7).", None),
+        ("C-peptide: mean difference 2 pmol/L, 95% CI -8 to 12.", "mean difference 2 pmol/L, 95% CI -8 to 12"),
+        ("It fell by -1.5 mmol/L [95% CI -2.0 to -1.0].", "-1.5 mmol/L [95% CI -2.0 to -1.0]"),
+        ("It fell by 19% compared with placebo (95% CI 14 to 24).", "19% compared with placebo (95% CI 14 to 24)"),
+        (
+            "By 4·1 mL/min/1.73 m2 less (95% CI −5·0 to −3·2; p=0.01)",
+            "4·1 mL/min/1.73 m2 less (95% CI −5·0 to −3·2; p=0.01)",
+        ),
+        ("Fewer died in 12 trials, and after 3-day fasts (95% CI 2 to 4).", None),
+        ("It was high (96.5%, P<0.001, 95% confidence interval (95% CI): 87.9-99.6).", None),
+        ("It fell by -230 kJ (-55 kcal) (95 % CI -490, 30 kJ), in 12.2% (13/107; 95% CI, 6.6%-19.9%).", None),
+        ("The odds ratio was 3.1 in men and lower in women (95% CI 0.7 to 1.2).", "odds ratio was 3.1"),
         ("", None),
     ],
 )
@@ -91,6 +102,21 @@ def test_copies_of_one_study_are_counted_once_and_shown_by_the_richest_record():
     other, trial = weigh("x", hits(*snippets), judge_of(verdicts)).supporting
     assert (other.snippet.id, other.retracted) == ("b.ris#record=1", False)
     assert (trial.snippet.id, trial.reference.types, trial.retracted) == ("7", ("Randomized Controlled Trial",), True)
+
+
+def test_a_study_is_named_by_the_page_of_its_quote():
+    pages = [
+        Snippet(
+            f"a.pdf#page={n}", "Zinc lozenges and the common cold", f"Text {n}.", None, {"file": "a.pdf", "page": n}
+        )
+        for n in (1, 2, 3)
+    ]
+    pages[2].metadata["journal"] = "Lancet"  # the richest
+    verdicts = {one.id: (SILENT, 0.9) for one in pages} | {"a.pdf#page=2": (YES, 0.9)}
+    weighing = weigh("x", hits(*pages), judge_of(verdicts))
+    (only,) = weighing.supporting
+    assert (only.records[0].id, only.reference.id, only.reference.journal) == ("a.pdf#page=3", "a.pdf#page=2", "Lancet")
+    assert "(a.pdf#page=2)" in markdown(weighing).replace("\\", "") and "page=3" not in markdown(weighing)
 
 
 def test_those_not_sure_stand_in_the_order_of_the_search():

@@ -84,7 +84,11 @@ def test_without_a_trusted_reader_what_comes_near_is_not_sure(home, monkeypatch)
     assert report["counts"] == {"supporting": 0, "opposing": 0, "unsure": 1, "silent": 0, "retracted": 0}
     (study,) = report["unsure"]
     said = [study[name] for name in ("id", "leaning", "probability", "basis")]
-    assert said == ["other", None, 0.0, "none"]
+    assert said == ["other", None, None, "none"]
+    csv_row = invoke("weigh", claim, "--mode", "bm25", "--no-rerank", "--format", "csv", home=home).stdout.splitlines()[
+        1
+    ]
+    assert csv_row.count(",,none,")
     shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
     assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor how surely"
     assert "read by" not in shown.stderr, "nobody trusts it"

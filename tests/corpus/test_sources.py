@@ -80,6 +80,7 @@ def test_a_folder_without_a_corpus_file_is_bad_input(spool, tmp_path):
     with pytest.raises(BadInputError, match=r"holds no corpus file: expected names ending in \.jsonl") as caught:
         find_sources([str(tmp_path)], spool)
     assert str(tmp_path) in str(caught.value)
+    assert str(caught.value).count(".xml,") == 1
     assert caught.value.exit_code == 3
 
 

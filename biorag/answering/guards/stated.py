@@ -138,6 +138,8 @@ def _reports(tokens: Sequence[_Token]) -> bool:
 
 
 def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:
+    counted = _is_counted(ours, theirs)  # what so many did not do, or did otherwise, others may have done
+    theirs = theirs[counted:]
     matcher = SequenceMatcher(None, [token.key for token in ours], [token.key for token in theirs], autojunk=False)
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     matched = sum(block.size for block in matcher.get_matching_blocks())
@@ -156,9 +158,15 @@ def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:
     edits = [edit for edit in edits if not _is_aside(edit)]
     if not edits:
         return Comparison(Relation.STATED)
-    if len(edits) == 1 and (difference := _difference(edits[0])):
+    if len(edits) == 1 and (difference := _difference(edits[0], counted)):
         return difference
     return APART
+
+
+def _is_counted(ours: Sequence[_Token], theirs: Sequence[_Token]) -> bool:
+    """Whether the sentence counts what the claim begins with: "21 patients took", but not "21 of the patients took"."""
+    adjacent = len(theirs) > 1 and theirs[1].word.start == theirs[0].word.end + 1
+    return adjacent and theirs[0].key.removeprefix("#").isdigit() and theirs[1].key == ours[0].key
 
 
 def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
@@ -190,17 +198,17 @@ def _is_aside(edit: _Edit) -> bool:
     return not edit.ours and all(token.nested for token in edit.theirs) and not _restricts(edit.theirs[0])
 
 
-def _difference(edit: _Edit) -> Comparison | None:
-    """Return how two texts differ that are alike but for this edit, if in a number, a name or a negation alone."""
+def _difference(edit: _Edit, counted: bool) -> Comparison | None:
+    """Return how texts alike but for this edit differ: in a number, or, if not `counted`, in a name or a negation."""
     ours, theirs = edit
     said, says = _text(ours), _text(theirs)
-    if [token.key for token in (*ours, *theirs)] == [NEGATION]:
+    if not counted and [token.key for token in (*ours, *theirs)] == [NEGATION]:
         return Comparison(Relation.DIFFERS, said, says, opposed=True)
     if len(ours) == len(theirs) == 1:
         kinds = {ours[0].word.kind, theirs[0].word.kind}
         if kinds == {WordKind.NUMBER}:
             return Comparison(Relation.DIFFERS, said, says)
-        if all(map(_is_name, (ours[0], theirs[0]))):
+        if not counted and all(map(_is_name, (ours[0], theirs[0]))):
             return Comparison(Relation.DIFFERS, said, says)
     return None
 

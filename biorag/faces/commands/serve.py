@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from biorag.faces.server.options import ServeOptions
 
 TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
-OPENED = Flags("name", "encoder", "qdrant")  # without a name all indexes are served
+NAMED = Flags("name", default="all indexes")
+OPENED = Flags("encoder", "qdrant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Serving:
 
 @expanded
 def serve(
-    settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR, options.ANSWER],
+    settings: Annotated[Settings, NAMED, OPENED, options.RANKING, options.GENERATOR, options.ANSWER],
     serving: Annotated[Serving, "Server"],
 ) -> None:
     """Serve a page, a JSON API and an OpenAI-compatible API over your indexes, until Ctrl-C.
@@ -107,7 +108,7 @@ def _chosen(settings: Settings) -> Settings:
 
 
 @expanded
-def mcp(settings: Annotated[Settings, OPENED, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
+def mcp(settings: Annotated[Settings, NAMED, OPENED, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
     """Serve your indexes to assistants by the Model Context Protocol, on standard input and output.
 
     An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its

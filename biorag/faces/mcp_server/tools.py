@@ -121,6 +121,7 @@ class Tools:
 
         A verdict says what the snippets at hand say; a supported claim need not be true. Unsure is what a judge leans
         to, but not enough; `probability` is its own, of whether the evidence supports, contradicts or does neither.
+        Unsupported with `basis` none means "not stated in these words": the evidence may still say so in others.
         """
         with self._pool.lend(index) as session:
             return quoting(session.verify(claim, snippet=snippet or None, filter=filter).to_json())
@@ -128,7 +129,7 @@ class Tools:
     def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", index: IndexName = "") -> Json:
         """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
 
-        The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
+        The claim is searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
         Retracted studies are marked and not counted. Show both sides: a count is no vote.
         """
         with self._pool.lend(index) as session:

@@ -104,20 +104,18 @@ def check(
     """
     from biorag.api.session import Session
     from biorag.papers.manuscripts.checking import check_manuscript
-    from biorag.papers.manuscripts.report import written
+    from biorag.papers.manuscripts.report import commented, summary, written
 
     format = output.check(file, as_json)
     with Session(settings) as session:
         report = check_manuscript(session, file, references or (), enrich, show.progress)
-    if output.commented:
-        from biorag.papers.manuscripts.report import commented
-
-        copy = commented(report)
-        with replacing(output.commented, original=file) as stream:
-            stream.write(copy)
     if output.out:
         write_text(output.out, written(report, format))
-        show.err.print(f"Report: {output.out}", soft_wrap=True)
+        show.err.print(f"{summary(report)}\nReport: {output.out}", soft_wrap=True)
+    if output.commented:
+        with replacing(output.commented, original=file) as stream:
+            stream.write(commented(report))
+        show.err.print(f"Commented copy: {output.commented}", soft_wrap=True)
     if as_json:
         show.print_json(report.to_json())
     elif format and not output.out:

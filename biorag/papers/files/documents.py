@@ -20,6 +20,7 @@ from biorag.corpus.readers import text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, is_utf16, opened, utf8_of
 from biorag.errors import BadInputError
 from biorag.papers.files.facts import own_authors, printable, without_citation
+from biorag.papers.files.headings import heads_list
 from biorag.papers.files.texts import PaperPart, passages_of, reader
 from biorag.references.authors import inverted
 
@@ -250,7 +251,11 @@ def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
         fields, chapters = _package(archive)
         if _encrypted(archive) & set(chapters):
             raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-        lines = [line for chapter in chapters for line in html_lines(_page(source, archive.read(chapter)))]
+        lines: list[tuple[int, str]] = []
+        for chapter in chapters:
+            read = list(html_lines(_page(source, archive.read(chapter))))
+            last = next((text for _, text in reversed(read) if text.startswith("#")), "")
+            lines += [*read, (1, "# ")] if heads_list(last) else read  # a list of references ends with its chapter
     names = {"authors": "creator", "date": "date", "doi": "identifier"}
     facts = described({name: fields.get(key, []) for name, key in names.items()})
     facts["authors"] = inverted(facts.get("authors", []))

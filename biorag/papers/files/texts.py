@@ -17,6 +17,7 @@ from biorag.corpus.publications import described
 from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.papers.files.facts import without_citation
+from biorag.papers.files.headings import without_list
 from biorag.references.authors import inverted
 from biorag.types import Snippet
 from biorag.utils.text import whole
@@ -27,7 +28,7 @@ MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
 LONGEST_FRONT, LARGEST_FRONT = 200, 1 << 16  # lines and characters of front matter
 LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
 
 
@@ -123,21 +124,23 @@ def passages_of(
     facts: Mapping[str, Any] = NONE,
     is_title: bool = False,
 ) -> Iterator[tuple[int, PaperPart]]:
-    """Yield the passages of numbered lines, with a file's facts.
+    """Yield the passages of numbered lines, without lists of references, with a file's facts.
 
     The first heading of Markdown is the title, unless `is_title` says that it has one.
     """
-    number = 0
+    number, is_list = 0, False
     for section in _sections(lines, markdown):
         if markdown and section.headings and not number and not is_title:
             title, is_title = section.headings[0], True
-        passages = _cut("\n".join(section.lines).strip())
+        above = [heading for heading in section.headings if heading != title]
+        whole_text, text = ("\n".join(lines).strip() for lines in (section.lines, without_list(section.lines, above)))
+        is_list = is_list or bool(whole_text and not number and not text)  # the file itself, which is kept
+        passages = _cut(whole_text if is_list else text)
         draw(passages=len(passages))
         number += bool(passages)
-        headings = " > ".join(heading for heading in section.headings if heading != title)
         for count, text in enumerate(passages, start=1):
             position = f"s{number}p{count}" if markdown else f"p{count}"
-            where = {"file": source.label, "part": position, "section": headings}
+            where = {"file": source.label, "part": position, "section": " > ".join(above)}
             yield section.line, PaperPart(source.label, position, title, text, {**facts, **where})
 
 
@@ -157,7 +160,7 @@ def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Sec
     section, fence = _Section(1, (), []), ""
     levels: dict[int, str] = {}
     for number, line in lines:
-        if markdown and (mark := _FENCE.match(line)):
+        if markdown and (mark := FENCE.match(line)):
             fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
         heading = _HEADING.fullmatch(line) if markdown and not fence else None
         if heading is None:
@@ -172,10 +175,8 @@ def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Sec
 
 def _cut(text: str) -> list[str]:
     """Return a text in passages of at most `WORDS` words, which end where sentences do if they can."""
-    if not text:
-        return []
     starts = [word.start() for word in _WORD.finditer(text)]
-    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
+    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0) if starts]
 
 
 READER = reader(read_passages)

@@ -8,25 +8,18 @@ from dataclasses import replace
 from itertools import pairwise
 
 from biorag.corpus.budget import draw
-from biorag.papers.files.headings import heads_list
+from biorag.papers.files.headings import AFTER, HAS_YEAR, heads_list
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
 from biorag.references.authors import cited_authors
 from biorag.references.reading import read_reference
 
 LONGEST_ITEM, MOST_LEFT_OUT = 6, 2  # lines of the items of a list, on average; numbers left out between two
-_AFTER = re.compile(
-    r"\W*(?:acknowledge?ments?|appendix|appendices|supplement\w*|supporting information|figures?|tables?|"
-    r"(?:figure|table) legends?|funding|author contributions?|conflicts? of interest|competing interests?|"
-    r"data availability|abbreviations)\b[^.]{0,60}",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(
     r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s|[^\W\d_])|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
 )
 _ENDED = re.compile(r"(?:[.\d)\]]|\S/\S{1,200})\s*\Z")  # of a reference: by a stop, a number, an identifier
 _WORDS = re.compile(r"[^\W_]{2}.{0,99}?\W[^\W_]{2}|\d{4}")
 _BULLET = re.compile(r"\s*[-*+•]\s+")
-_HAS_YEAR = re.compile(r"\b(?:(?:19|20)\d\d[a-z]?|in press)\b|\bn\.\s?d\.", re.IGNORECASE)
 
 
 def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Paragraph]]:
@@ -39,7 +32,7 @@ def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Parag
         start = headings[-1]
         rest = range(start + 1, len(paragraphs))
         end = next(
-            (n for n in rest if paragraphs[n].is_heading or _AFTER.fullmatch(paragraphs[n].text)), len(paragraphs)
+            (n for n in rest if paragraphs[n].is_heading or AFTER.fullmatch(paragraphs[n].text)), len(paragraphs)
         )
         return [*paragraphs[:start], *paragraphs[end:]], list(paragraphs[start + 1 : end])
     start = next((n for n in range(len(paragraphs) - 1, -1, -1) if _number(paragraphs[n].text) == "1"), len(paragraphs))
@@ -51,7 +44,7 @@ def _are_numbered(paragraphs: Sequence[Paragraph]) -> bool:
     """Return whether paragraphs, up to what follows a list, are items numbered from 1, with a year in most."""
     texts = [line for one in paragraphs for line in one.text.splitlines() if line.strip()]
     numbers = [_number(text) for text in texts]
-    dated = sum(bool(_HAS_YEAR.search(text)) for text in texts)
+    dated = sum(bool(HAS_YEAR.search(text)) for text in texts)
     return numbers == [str(n) for n in range(1, len(texts) + 1)] and 2 * dated > len(texts)
 
 
@@ -97,13 +90,13 @@ def beginnings(lines: Sequence[str], are_first: Sequence[bool]) -> dict[int, str
     bullets = {n: "" for n, line in enumerate(lines) if _BULLET.match(line)}
     if LONGEST_ITEM * len(bullets) > len(lines):
         return bullets
-    is_a_line = all(_ENDED.search(line) and _HAS_YEAR.search(line) for line in lines)
+    is_a_line = all(_ENDED.search(line) and HAS_YEAR.search(line) for line in lines)
     starts, is_dated = {}, False
     for n, line in enumerate(lines):
         is_ended = is_dated and _ENDED.search(lines[n - 1]) and not line[0].isspace()
         if are_first[n] or is_a_line or (is_ended and _begins_with_authors(line)):
             starts[n], is_dated = "", False
-        is_dated = is_dated or bool(_HAS_YEAR.search(line))
+        is_dated = is_dated or bool(HAS_YEAR.search(line))
     return starts
 
 

@@ -260,7 +260,7 @@ def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
     if not end or not _is_journal(place_in(text[end:]).journal, record):
         nearest = _nearest_words(text, record.title)
         ratio = SequenceMatcher(None, wanted[:400], _plain_title(text[slice(*nearest)])[:400], autojunk=False).ratio()
-        if ratio >= ALIKE or not end:
+        if ratio >= max(ALIKE, 2 * len(own) / len(own + wanted)) or not end:  # nearer than without its subtitle
             likeness, (start, end) = ratio, nearest
     if likeness < ALIKE:
         return TitleMatch(likeness, reference.read.title, text, text)

@@ -20,7 +20,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
 from biorag.papers.files.headings import heads_list
 from biorag.papers.files.pdf_layout import laid_out, plain
-from biorag.papers.files.texts import text_lines, without_front
+from biorag.papers.files.texts import FENCE, text_lines, without_front
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
 from biorag.papers.manuscripts.listing import beginnings, items, parted
 from biorag.papers.manuscripts.manuscript import (
@@ -42,7 +42,6 @@ MOST_IN_FRONT = 1000  # references in front matter
 BESIDE = (".bib", ".ris", ".nbib")  # files of references beside a manuscript that are read
 _SUP = re.compile(r"<sup>([^<]{1,200})</sup>|\^([\d,;–\- ]{1,60})\^")
 _SETEXT = re.compile(r"=+|-+")
-_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
 _NOTE = re.compile(r"\[\^[\w.-]{1,60}\]:")
 _COMMENT = re.compile(r"(?<!\\)%.*")
@@ -266,9 +265,9 @@ def _of_markdown(lines: Iterable[tuple[int, str]]) -> list[Paragraph]:
     for number, line in lines:
         heading = _HEADING.fullmatch(line[:1000])
         is_list = heads_list(line)  # its items may follow at once
-        if _FENCE.match(line):
+        if FENCE.match(line):
             in_code = not in_code
-        if in_code or _FENCE.match(line):
+        if in_code or FENCE.match(line):
             continue
         is_division = line.startswith(":::")  # of pandoc
         if heading or is_list or is_division or not line.strip() or _NOTE.match(line):

@@ -56,6 +56,9 @@ def test_a_stream_gives_the_same_text(client):
     deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
     assert "".join(delta.content or "" for delta in deltas) == whole.content
     assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
+    options = {"include_usage": True}
+    *_, last = client.chat.completions.create(model="", messages=MESSAGES, stream=True, stream_options=options)
+    assert (last.choices, last.usage.total_tokens) == ([], 0) and all(chunk.usage is None for chunk in chunks)
 
 
 def test_a_response_is_the_same_answer_whole_and_in_events(client, session):

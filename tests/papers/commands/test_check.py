@@ -229,7 +229,10 @@ def test_reports_as_a_page_and_markdown(home, tmp_path):
 def test_comments_stand_at_the_sentences_of_a_copy(home, tmp_path):
     file = write_docx(tmp_path / "paper.docx")
     before = file.read_bytes()
-    succeeded(invoke("check", file, "--commented", tmp_path / "copy.docx", home=home))
+    outputs = ("--out", tmp_path / "r.md", "--commented", tmp_path / "copy.docx")
+    said = succeeded(invoke("check", file, *outputs, home=home)).stderr
+    assert "citing sentences, checked in index" in said
+    assert said.endswith(f"\nReport: {tmp_path / 'r.md'}\nCommented copy: {tmp_path / 'copy.docx'}\n")
     assert file.read_bytes() == before
     copy = Document(tmp_path / "copy.docx")
     comments = [(comment.author, comment.text.partition(":")[0]) for comment in copy.comments]

@@ -76,6 +76,49 @@ def test_text_is_cut_where_sentences_end(tmp_path):
     assert {one.title for one in found} == {"long"}
 
 
+# --- lists of references
+
+LISTED = ["1. Roe P. Baldness: a randomised trial. BMJ. 2011;342:c1.", "2. Poe Q. Diabetes. JAMA. 2019;321:55-63."]
+CHAPTER = f"<h1>Statins</h1><p>Pain was rare.</p><h2>References</h2><p>{LISTED[0]}</p><p>{LISTED[1]}</p>"
+
+
+@pytest.mark.parametrize("kind", ["md", "html", "docx", "epub"])
+def test_a_list_of_references_is_no_text_up_to_the_next_heading(tmp_path, kind):
+    path, after = tmp_path / f"paper.{kind}", "Sera were frozen."
+    texts = [("#", "Statins"), ("", "Pain was rare."), ("##", "References"), ("###", "Trials"), ("", LISTED[0])]
+    texts += [("", LISTED[1]), ("##", "Methods"), ("", after)]
+    if kind == "docx":
+        document = Document()
+        for level, text in texts:
+            document.add_heading(text, len(level)) if level else document.add_paragraph(text)
+        document.save(path)
+        found, _ = read(path, path.read_bytes())
+    elif kind == "md":
+        found, _ = read(path, "\n\n".join(f"{level} {text}".strip() for level, text in texts).encode())
+    else:
+        page = "".join(f"<h{len(level)}>{text}</h{len(level)}>" if level else f"<p>{text}</p>" for level, text in texts)
+        chapters = {"OEBPS/one.xhtml": CHAPTER.encode(), "OEBPS/two.xhtml": f"<p>{after}</p>".encode()}
+        found, _ = read(path, page.encode() if kind == "html" else packed_epub({**EPUB, **chapters}))
+    assert [one.content for one in found] == ["Pain was rare.", after]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Pain was rare.\n\n**References**\n\n{0}\n\n\n\n{1}\n", "Pain was rare."),
+        ("Pain was rare.\nReferences\n{0}\n{1}\n", "Pain was rare."),
+        ("Pain was rare.\n\nReferences\n\n{0}\n\nAppendix 1\n\nDoses.", "Pain was rare.\n\nAppendix 1\n\nDoses."),
+        ("Contents\n\nReferences\n\nPain was rare.\n\nIn 2011 less so.", None),
+        ("References\n\n{0}\n\n{1}", None),
+        ("This was 2011, as of the\nreferences.\n{0}", None),
+    ],
+)
+def test_a_line_heads_references_if_most_of_what_follows_has_a_year(tmp_path, text, kept):
+    text = text.format(*LISTED)
+    found, _ = read(tmp_path / "paper.txt", text.encode())
+    assert [one.content for one in found] == [kept or text.strip()]
+
+
 # --- how a text cites itself
 
 CITED = (

@@ -106,6 +106,8 @@ def test_volume_and_pages_of_each_style(text, volume, pages):
         ("Jansen van Vuren, P., & Gerhard de Verdier, M. (2007). ELISA.", ["Jansen van Vuren", "Gerhard de Verdier"]),
         ("Adi L. Tarca, Xue-wen Chen, and Jan van den Berg. Machines.", ["Tarca", "Chen", "van den Berg"]),
         ("Kaufmann, G., M. David, and G. D. Borasio. 1986. Phages.", ["Kaufmann", "David", "Borasio"]),
+        ("Tanaka H, Ito S. Sulfonylureas and falls in adults. JAMA. 2021.", ["Tanaka", "Ito"]),
+        ("Tanaka H. Aspirin, statins and falls. JAMA. 2021.", ["Tanaka"]),
         ("Owen CR,, Bell JF. 1964. Bacteria.", ["Owen", "Bell"]),
         ("Effects of aspirin on fever. Lancet. 2001.", []),
     ],
@@ -123,6 +125,14 @@ def test_tags_in_a_records_title_and_letters_of_pages_are_no_difference():
 def test_a_longer_title_is_not_the_shorter_one_of_a_record():
     text = STYLES[0].replace(TITLE, "Aspirin in the prevention of fever: a randomised trial and its costs in Wales")
     assert [one.field for one in differences(listed(text), reference_of(RECORD))] == ["title"]
+
+
+def test_a_journal_is_not_taken_for_the_subtitle_that_is_left_out():
+    record = Snippet("x", "Aspirin and fever in older adults: a population study", "", None, FACTS)
+    text = "Smith J, Doe AB. Aspirin and fever in older adults. JAMA. 2019;380:245-50."
+    assert [(one.field, one.manuscript) for one in differences(listed(text), reference_of(record))] == [
+        ("journal", "JAMA")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ class ChatBody(BaseModel):
     messages: list[Message] = Field(min_length=1, max_length=1000)
     model: ModelName = ""
     stream: bool = False
+    stream_options: Json | None = None
     n: int = Field(default=1, ge=1, le=1)
 
     def question(self) -> AskBody:
@@ -32,13 +33,14 @@ class ChatBody(BaseModel):
 
     def reply(self, model: str) -> Completion:
         """Return how a model's answer is written."""
-        return Completion(model)
+        return Completion(model, bool((self.stream_options or {}).get("include_usage")))
 
 
 class Completion:
     """A completion of a model, whole or in chunks."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, with_usage: bool) -> None:
+        self._with_usage = with_usage
         self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model}
 
     def document(self, answer: AnswerResult) -> Json:
@@ -56,6 +58,8 @@ class Completion:
         """Yield the text and the end."""
         yield self._chunk({"content": text_of(answer)})
         yield self._chunk({}, "stop")
+        if self._with_usage:
+            yield event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": USAGE})
         yield "data: [DONE]\n\n"
 
     def failed(self, error: BioragError) -> Iterator[str]:
