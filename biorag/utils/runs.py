@@ -82,7 +82,8 @@ class ResumableRun:
             raise self._damaged(error) from None
         if changed:
             more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-            raise MismatchError(f"{self.path} was made with other {', '.join(changed[:NAMED])}{more}: {NEXT_STEP}")
+            made = self.path if self.path.exists() else self.manifest  # which is left where the output was deleted
+            raise MismatchError(f"{made} was made with other {', '.join(changed[:NAMED])}{more}: {NEXT_STEP}")
         return values if complete else None
 
     def _read_manifest(self) -> dict[str, Any] | None:
