@@ -74,7 +74,7 @@ def example(opened: OpenIndex, text: str, name: str, answerable: bool, where: An
     """Search for a question, and return its features with the matches and without."""
     hits = opened.retriever.search_all([text], wheres=[where])[0].hits
     scored = opened.extractor(None).scored(text, hits)
-    unmatched = scored._replace(matches=scored.matches[:0])
+    unmatched = scored._replace(matches=scored.matches[:0], least=scored.least[:0])
     features = {KNOWN[bool(len(each.matches))]: certainty_features(text, hits, each) for each in (scored, unmatched)}
     return Example(text, name, answerable, True, features)
 

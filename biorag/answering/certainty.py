@@ -36,6 +36,7 @@ FEATURES = (
     "number_missing",  # whether the question asks for a number, and the best sentence has none
     "answer",  # the largest log-odds by which the reader says of a sentence that it answers
     "match_best",  # the largest mean MaxSim of the question to a hit
+    "match_least",  # the smallest MaxSim of a token of the question to the hit of the best sentence
     "match_ahead",  # by how much it exceeds the median of the hits
 )
 
@@ -93,6 +94,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
         float(lacks_number(question, best.text)),
         float(scored.answers.max(initial=FLOOR)),
         float(matches.max()),
+        float(scored.least[best.n - 1]) if len(scored.least) else 0.0,
         float(matches.max() - np.median(matches)),
     ]
 

@@ -68,6 +68,7 @@ class ScoredSentences(NamedTuple):
     answers : log-odds (read,) that each answers the question; empty without a reader
     stances : probabilities (read, 3) of yes, no and neither, by `LABELS`
     matches : how near each hit comes to the question by the packaged encoder, (hits,); empty without an encoder
+    least : how near the question's token comes to each hit that comes least near, (hits,); empty without an encoder
     """
 
     rows: Sequence[EvidenceSentence]
@@ -76,6 +77,7 @@ class ScoredSentences(NamedTuple):
     answers: Vectors = np.zeros(0, np.float32)
     stances: Vectors = np.zeros((0, 3), np.float32)
     matches: Vectors = np.zeros(0, np.float32)
+    least: Vectors = np.zeros(0, np.float32)
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -221,7 +223,7 @@ class Extractor:
             scored = scored._replace(scores=scored.scores + matched.sentences)
             if gauge := self._gauge():
                 gauged = matched if gauge is self._encoder else late_interaction(question, snippets, [], gauge)
-                scored = scored._replace(matches=gauged.snippets)
+                scored = scored._replace(matches=gauged.snippets, least=gauged.least)
         else:
             asked = terms(question)
             covered = [len(asked & terms(row.text)) / max(1, len(asked)) for row in rows]

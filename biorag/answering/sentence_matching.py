@@ -61,10 +61,14 @@ def sentence_matches(
 
 
 class Matches(NamedTuple):
-    """The mean MaxSim of a question or claim to each sentence, (sentences,), and to each snippet, (snippets,)."""
+    """The mean MaxSim of a question or claim to each sentence, (sentences,), and to each snippet, (snippets,).
+
+    `least` is the smallest MaxSim of its tokens to each snippet, (snippets,).
+    """
 
     sentences: Vectors
     snippets: Vectors
+    least: Vectors
 
 
 def late_interaction(
@@ -76,11 +80,12 @@ def late_interaction(
     """
     (matched,) = encoder.query_tokens([query])
     scores = np.full(len(rows), np.nan, np.float32)
-    wholes = np.zeros(len(snippets), np.float32)
+    wholes, least = np.zeros((2, len(snippets)), np.float32)
     located = encoder.located_tokens([snippet.contents for snippet in snippets])
     for n, (vectors, spans) in enumerate(located, 1):
         if len(vectors):
-            wholes[n - 1] = (matched @ vectors.T).max(axis=1).mean()
+            found = (matched @ vectors.T).max(axis=1)
+            wholes[n - 1], least[n - 1] = found.mean(), found.min()
         limit = spans[len(vectors) - 1][0] if len(spans) > len(vectors) > 0 else len(snippets[n - 1].contents)
         whole = [index for index, row in enumerate(rows) if row.n == n and row.end <= limit]
         if whole and len(vectors):
@@ -92,4 +97,4 @@ def late_interaction(
     for index, text, (vectors, spans) in zip(beyond, texts, located, strict=True):
         bounds = [(len(text) - len(rows[index].text), len(text))]
         scores[index] = sentence_matches(matched, vectors, spans, bounds)[0].mean()
-    return Matches(np.nan_to_num(scores), wholes)
+    return Matches(np.nan_to_num(scores), wholes, least)

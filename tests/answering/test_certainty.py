@@ -38,17 +38,19 @@ def test_features_are_words_and_what_a_reader_says():
     weights = {word: rarity(word) for word in ("warfarin", "tinnitus", "prevent", "footbal")}
     assert found["coverage"] == pytest.approx(weights["footbal"] / sum(weights.values())), "of the second hit"
     assert (found["missing_telling"], found["words"]) == (1, pytest.approx(math.log1p(4)))
-    assert [found[name] for name in FEATURES[-4:]] == [0, FLOOR, 0, 0]
+    assert [found[name] for name in FEATURES[-5:]] == [0, FLOOR, 0, 0, 0]
     read = ScoredSentences(ROWS, np.array([0.1, 0.3, 0.9], np.float32), [2, 1], np.array([-1.0, 2.0], np.float32))
     assert values(read)["answer"] == 2
     assert set(values(ScoredSentences([], np.zeros(0, np.float32))).values()) == {0.0}
 
 
 def test_numbers_that_are_asked_for_and_how_near_hits_come():
-    scored = ScoredSentences(ROWS, np.array([0.9, 0, 0], np.float32), matches=np.array([0.2, 0.8, 0.5], np.float32))
+    matched = {"matches": np.array([0.2, 0.8, 0.5], np.float32), "least": np.array([0.1, 0.3, 0.2], np.float32)}
+    scored = ScoredSentences(ROWS, np.array([0.9, 0, 0], np.float32), **matched)
     found = values(scored, "How much warfarin thins blood?")
     assert found["number_missing"] == 1
     assert (found["match_best"], found["match_ahead"]) == pytest.approx((0.8, 0.3))
+    assert found["match_least"] == pytest.approx(0.1), "of the best sentence's hit"
     numbered = candidates((Hit(1, Snippet("s", "", "Adults took five tablets."), 1.0),))
     for question, rows in (("How is warfarin taken?", ROWS), ("How much warfarin is taken?", numbered)):
         assert values(ScoredSentences(rows, np.ones(len(rows), np.float32)), question)["number_missing"] == 0

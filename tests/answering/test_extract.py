@@ -101,6 +101,7 @@ def test_each_sentence_is_scored_by_its_own_tokens_beyond_the_window_too(window)
     matches = late_interaction("Zinc lowers colds", [hit.snippet for hit in hits], rows, encoder)
     assert matches.sentences == pytest.approx([1 / 3, 2 / 3])
     assert matches.snippets == pytest.approx([1.0 if window > 6 else 2 / 3]), "of what the window holds"
+    assert matches.least == pytest.approx([float(window > 6)])
     other = WindowedEncoder(99)
     for gauge, length in ((None, 0), (encoder, 1), (other, 1)):
         extractor = Extractor(encoder, load_gauge=lambda gauge=gauge: gauge)
