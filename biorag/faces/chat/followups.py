@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from biorag.answering.answerer import FOUND_NOTHING
+from biorag.answering.certainty import TELLING
 from biorag.answering.guards.words import rarity, stems
 from biorag.api.results import AnswerResult
 from biorag.api.session import Filter, Session
@@ -24,7 +25,7 @@ LONGEST_REWRITE = 400  # characters
 MOST_CARRIED = 12  # words that a question takes over
 MOST_NAMED = 3  # names of an answer of which a follow-up may speak
 AS_IT_IS = 0.1  # by how much likelier another reading of a question that names a subject must be than as it is
-OF_NAMED = 0.25  # by how much likelier it must be of what the answer names than of the topic
+BY_FAR = 0.25  # by how much a reading without the topic must be likelier, if the question has no telling word
 FRAGMENT = 3  # words up to which a question is none that names its subject: "side effects?"
 SUBJECT = 0.47  # rarity of a word from which it can be a subject
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -43,11 +44,12 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
     """
     if not previous:
         return question
-    whole = names_subject(question) and len(question.split()) > FRAGMENT
-    margins = {question: AS_IT_IS} if whole else {}
+    margins: dict[str, float] = {}
+    if names_subject(question) and len(question.split()) > FRAGMENT:
+        margins[question] = AS_IT_IS if max(map(rarity, stems(question))) >= TELLING else -BY_FAR
     carried = _CARRIED.search(previous)  # "And neuropathy? (metformin)", "What about calcium?": of metformin alone, too
     margins |= {with_topic_of(topic, question): 0.0 for topic in (previous, carried[1] if carried else previous)}
-    margins |= dict.fromkeys(_of_named(question, previous, answer), -OF_NAMED)
+    margins |= dict.fromkeys(_of_named(question, previous, answer), -BY_FAR)
     likely = dict(zip(margins, session.likelihoods(question, list(margins), filter=filter), strict=True))
     possible = [reading for reading, chance in likely.items() if chance] or [question]
     likeliest = max(possible, key=lambda reading: likely.get(reading, 0.0) + margins.get(reading, 0.0))
