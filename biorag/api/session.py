@@ -333,10 +333,9 @@ class Session:
             return VerdictResult(checked)
         chooser = partial(load_chooser, self.settings, self.reader)
         rows = (models.extractor(self.reader) if models else Extractor(load_reader=chooser)).extract(claim, hits)
-        near = []
+        ours, near = denial(claim), []
         for row in rows:
-            snippet = hits[row.n - 1].snippet
-            ours, theirs = denial(claim), denial(row.text)
+            snippet, theirs = hits[row.n - 1].snippet, denial(row.text)
             missing = lacking(claim, f"{snippet.title} {row.text}") + ((ours,) if ours and not theirs else ())
             near.append(NearSentence(snippet.id, snippet.pmid, row.text, missing, "" if ours else theirs))
         return VerdictResult(checked, tuple(near))
