@@ -27,7 +27,7 @@ from biorag.utils.files import scratch_folder
 
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
-    from biorag.answering.extract import Extractor
+    from biorag.answering.extract import Extractor, SecondReader
     from biorag.answering.guards.checker import Checker
     from biorag.models.exported import Role
     from biorag.models.finding import ModelFiles
@@ -132,7 +132,8 @@ class OpenIndex:
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        return Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge)
+        second = partial(load_second_reader, self.settings)
+        return Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge, second)
 
 
 @contextmanager
@@ -280,6 +281,14 @@ def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
     if reader and reader.tells_answers and not reader.reads_whole and reader.trust.answers:
         return reader
     return packaged_reader(STARTER, settings)
+
+
+def load_second_reader(settings: Settings) -> SecondReader | None:
+    """Open the packaged Llama that reads the best sentences again, unless it is switched off or not installed."""
+    from biorag.answering.readers.records import open_second_reader
+
+    generation = settings.generation
+    return open_second_reader(generation.threads, settings.cache / "models") if generation.read_again else None
 
 
 @cache

@@ -165,14 +165,14 @@ class Rows:
                 Hit(n, Snippet(id, by_id[id]["title"], by_id[id]["content"]), 1.0)
                 for n, id in enumerate([*ids, *others[:4]], 1)
             ]
-            parts = self._judged(one, hits, gold)
+            parts = self.judged(one, hits, gold)
             if parts[0]:
                 self.put(one["question"], self.drawn(parts[0], positives), True)
                 self.put(one["question"], self.tempting(one["question"], parts[1], beside), False)
                 self.put(one["question"], self.tempting(one["question"], parts[2], elsewhere), False)
 
     @staticmethod
-    def _judged(one: dict[str, Any], hits: Sequence[Hit], gold: set[str]) -> tuple[list[str], list[str], list[str]]:
+    def judged(one: dict[str, Any], hits: Sequence[Hit], gold: set[str]) -> tuple[list[str], list[str], list[str]]:
         """Return the sentences that answer, those beside them in gold records, and those of other records."""
         parts: tuple[list[str], list[str], list[str]] = ([], [], [])
         (answers, beside, elsewhere), question = parts, one["question"]
@@ -276,7 +276,7 @@ class Rows:
     def learnt(self, records: Mapping[str, dict[str, Any]]) -> None:
         """Add the questions that were written for it, each with the sentences of its record that were judged."""
         for one in read(LEARNT):
-            rows, right, wrong = _told(one["answers"], one["doubtful"], records[one["doc"]])
+            rows, right, wrong = told_of(one["answers"], one["doubtful"], records[one["doc"]])
             if wrong:
                 drawn = right if len(right) + len(wrong) <= OF_QUESTION else right[: OF_QUESTION // 2]
                 self.put(one["question"], [window_of(rows, n) for n in drawn], True)
@@ -287,7 +287,7 @@ class Rows:
         """Add half of the yes/no questions that were written for it, with sentences that decide them and others."""
         for one in read(DECIDED):
             if one["form"] == "question" and self.rng.random() < 0.5:
-                rows, right, wrong = _told(one["deciding"], one["doubtful"], records[one["doc"]])
+                rows, right, wrong = told_of(one["deciding"], one["doubtful"], records[one["doc"]])
                 windows = [window_of(rows, n) for n in self.drawn(wrong, OF_QUESTION // 2)]
                 self.put(one["text"], [window_of(rows, n) for n in right[:2]], True)
                 self.put(one["text"], windows, False)
@@ -297,7 +297,7 @@ def claims_of(records: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]
     """Yield the claims and yes/no questions that were written for it, as rows of claims, without what is doubtful."""
     for number, one in enumerate(read(DECIDED)):
         doc = records[one["doc"]]
-        rows, right, wrong = _told(one["deciding"], one["doubtful"], doc)
+        rows, right, wrong = told_of(one["deciding"], one["doubtful"], doc)
         kept = sorted((*right, *wrong))
         yield {
             "id": f"{one['doc']}-{number}",
@@ -309,7 +309,7 @@ def claims_of(records: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]
         }
 
 
-def _told(
+def told_of(
     right: Sequence[Sequence[int]], doubtful: Sequence[Sequence[int]], doc: dict[str, Any]
 ) -> tuple[list[EvidenceSentence], list[int], list[int]]:
     """Return the sentences of a record, the numbers of those at some stretches of it, and of those at neither."""

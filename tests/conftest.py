@@ -93,6 +93,7 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setenv("BIORAG_READ_AGAIN", "false")  # which takes a second a question
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 
 

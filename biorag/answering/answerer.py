@@ -208,7 +208,7 @@ class Answerer:
         for the other side second.
         """
         question = answer.question.text
-        scored = scored or self._extractor.scored(question, answer.hits)
+        scored = self._extractor.read_again(question, scored or self._extractor.scored(question, answer.hits))
         rows = chosen_sentences(scored, answer.kind)
         if answer.kind != "yesno":
             return extracted(answer, rows)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,6 +40,8 @@ LONGEST_HEADING = 8  # words of a line without an end; a longer one is a sentenc
 HIT = 1.2  # weight of the snippet's score as a share of the first hit's
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, where no encoder compares them
 READ = 16  # sentences that the reader reads
+READ_AGAIN = 6  # the best sentences, which the second reader reads; ten are no better
+SPREAD = 0.8  # of scores with its word, which lie further apart
 FLOOR = -4.0  # log-odds of an answer of a sentence that is not read, and the least that count
 SIDED = 0.5  # probability from which a sentence is on a side of a yes/no question
 REDUNDANCY = 0.5  # share of its words from which a further sentence repeats one before it
@@ -55,6 +57,13 @@ class Length(NamedTuple):
 
 SHORT = Length(most=3, margin=0.4)
 LIST = Length(most=6, margin=0.65)
+
+
+class SecondReader(Protocol):
+    """Reads sentences in their records."""
+
+    def log_odds(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors:
+        """Return the log-odds (rows,) that each sentence answers a question."""
 
 
 class ScoredSentences(NamedTuple):
@@ -188,7 +197,8 @@ class Extractor:
     """Chooses the sentences of the hits that answer a question; without an encoder and a reader, by their words alone.
 
     `load_reader` gives what tells whether a sentence answers, `load_gauge` the encoder whose matches tell how near hits
-    come, which is the same one for all indexes; both are called at the first question.
+    come, which is the same one for all indexes, `load_second` a slower reader of the best sentences, for a question
+    that is to be answered; all are called at the first question.
     """
 
     def __init__(
@@ -196,10 +206,12 @@ class Extractor:
         encoder: SentenceEncoder | None = None,
         load_reader: Callable[[], Reader | None] = lambda: None,
         load_gauge: Callable[[], SentenceEncoder | None] = lambda: None,
+        load_second: Callable[[], SecondReader | None] = lambda: None,
     ) -> None:
         self._encoder = encoder
         self._reader = cache(load_reader)
         self._gauge = cache(load_gauge)
+        self._second = cache(load_second)
 
     @property
     def reader(self) -> Reader | None:
@@ -242,6 +254,18 @@ class Extractor:
         log_odds_of_all = np.full(len(scored.rows), FLOOR, np.float32)
         log_odds_of_all[read] = np.maximum(answers, FLOOR)
         return scored._replace(answers=answers, scores=scored.scores + reader.trust.answers * log_odds_of_all)
+
+    def read_again(self, question: str, scored: ScoredSentences) -> ScoredSentences:
+        """Return sentences of which, in their scores, the mean of the two readers' log-odds stands for the first's."""
+        reader, second = self._reader(), self._second()
+        if reader is None or second is None or not len(scored.answers):
+            return scored
+        best = np.argsort(-scored.scores, kind="stable")[:READ_AGAIN].tolist()
+        first, said = (np.full(len(scored.rows), FLOOR, np.float32) for _ in range(2))
+        first[scored.read] = np.maximum(scored.answers, FLOOR)
+        said[best] = np.maximum(second.log_odds(question, [scored.rows[index] for index in best]), FLOOR)
+        scores = scored.scores + reader.trust.answers / 2 * (said - first)
+        return scored._replace(scores=(SPREAD * scores).astype(np.float32))
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""

@@ -37,7 +37,7 @@ WEIGHTS = Flags("fusion", "lambda", "interpolation", "cross_interpolation")
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
 ANSWER = Flags(
-    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader", "reader_model"
+    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader", "reader_model", "read_again"
 )  # how one is made
 READER = Flags("reader", "reader_model")
 NAMED_INDEX = Flags("name")  # an index that takes part only if it is named

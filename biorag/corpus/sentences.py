@@ -7,9 +7,10 @@ import re
 
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\bvs\.)(?<!\bal\.)(?<!\bFig\.)(?<!\bcf\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
-    r"(?<!\bDr\.)(?<!\bProf\.)(?<!\bSt\.)"
+    r"(?<!\bDr\.)(?<!\bProf\.)(?<!\bSt\.)(?<!\bU\.S\.)(?<!\bU\.K\.)"
     r"[\"')\]]*(?:\[\d[\d,; –-]{0,60}\])?\s+(?=[\"'(\[]?[A-Z0-9])"  # a paper's own mark may follow the stop
     r"(?!(?<!\d{3}\d\. )(?<=\d\. )\d)"  # "0. 5 percent", a number with a space in it; "In 2010. 52 died" is none
+    r"(?!(?<=\b[Nn]o\. )[A-Z]{0,8}\d)"  # "ClinicalTrials.gov, No. NCT0123"
     r"|(?<=[a-z0-9)\]][.!?])(?=[A-Z][A-Za-z]+(?: (?:and |AND )?[A-Z][A-Za-z]+){0,3}: )"  # "… of cancer.FUNDING: None."
     r"|(?<=[a-z]{3}[.!?])(?=[A-Z][a-z]{3,} [a-z])"  # "… by this technique.Loneliness was …"
     r"|\s*\n\s*(?:\n\s*|(?=[-*•] ))"  # a paragraph or an item of a list ends

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from biorag.errors import MissingError
+from biorag.errors import MissingError, ServiceError
 from biorag.models import resources
+from biorag.models.finding import hash_of_file
 from biorag.models.formats import gguf
 from biorag.prompts.fence import control_strings
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
-from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
+from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores, Vectors
 from biorag.utils.cores import usable_cores
+from biorag.utils.files import make_folder, require_room, scratch_folder
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
@@ -34,6 +37,7 @@ except ImportError as error:
     ) from error
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 SMALLEST_WINDOW = 64
 REST_TOKENS = 256
@@ -207,6 +211,82 @@ class LlamaGenerator:
         return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""
 
 
+class TokenStates:
+    """The last hidden states of a GGUF model with LoRA matrices, of texts of at most `most` tokens.
+
+    Raises `MissingError` as `LlamaGenerator` does.
+    """
+
+    def __init__(self, path: Path, most: int, threads: int | None, adapter: Path) -> None:
+        cores = threads or usable_cores()
+        try:
+            self._llama = _Model(
+                str(path),
+                n_ctx=most,
+                n_batch=most,
+                n_threads=cores,
+                n_threads_batch=cores,
+                n_gpu_layers=-1,
+                embedding=True,
+                pooling_type=llama_cpp.LLAMA_POOLING_TYPE_NONE,
+                lora_path=str(adapter),
+                verbose=False,
+            )
+        except (ValueError, RuntimeError, OSError, AssertionError) as error:
+            raise MissingError(f"{path} is not a GGUF model that llama.cpp loads ({error})") from error
+        weakref.finalize(self, self._llama.close)
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text, which are never control tokens."""
+        ids: list[int] = self._llama.tokenize(text.encode(), add_bos=False, special=False)
+        return ids
+
+    def at(self, tokens: Sequence[int], places: Sequence[int]) -> Vectors:
+        """Return the states (places, dimension) at places of a sequence of tokens."""
+        return self._llama.within(lambda: self._states(tokens, places))
+
+    def _states(self, tokens: Sequence[int], places: Sequence[int]) -> Vectors:
+        context, asked = self._llama.ctx, set(places)
+        batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
+        try:
+            batch.n_tokens = len(tokens)
+            for place, token in enumerate(tokens):
+                batch.token[place], batch.pos[place], batch.logits[place] = token, place, place in asked
+                batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+            if failed := llama_cpp.llama_decode(context, batch):
+                raise ServiceError(f"llama.cpp cannot read {len(tokens)} tokens (its code {failed})")
+            states = (llama_cpp.llama_get_embeddings_ith(context, place) for place in places)
+            shape = (self._llama.n_embd(),)
+            return np.stack([np.array(np.ctypeslib.as_array(state, shape=shape)) for state in states])
+        finally:
+            llama_cpp.llama_batch_free(batch)
+
+
+def in_8_bits(path: Path, folder: Path) -> Path:
+    """Return a GGUF model's copy of 8 bits in a folder, made once, which many processors compute faster by.
+
+    It is the model itself where the copy cannot be written.
+    """
+    copy = folder / f"{path.stem}-{hash_of_file(path)[:12]}-q8_0.gguf"
+    if copy.is_file():
+        return copy
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype, parameters.allow_requantize = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, True
+    try:
+        make_folder(folder)
+        with scratch_folder(folder) as scratch:
+            require_room(folder, 2 * path.stat().st_size)
+            made = scratch / copy.name
+            if llama_cpp.llama_model_quantize(bytes(path), bytes(made), ctypes.byref(parameters)):
+                return path
+            made.replace(copy)
+    except (OSError, ServiceError) as error:
+        logger.debug("no copy of %s in 8 bits: %s", path, error)
+        return path
+    return copy
+
+
 def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
     """Return a chat template, rendered with a system and a user turn and cut at them: (piece, whether it is a slot)."""
     formatter = Jinja2ChatFormatter(template=template, bos_token=bos, eos_token=eos)
@@ -263,8 +343,12 @@ class _Model(llama_cpp.Llama):  # type: ignore[misc]
         super().__init__(*arguments, **options)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        evaluation = self._thread.submit(super().eval, tokens)
+        self.within(partial(super().eval, tokens))
+
+    def within(self, compute: Callable[[], Result]) -> Result:
+        """Return what is computed in the thread."""
+        evaluation = self._thread.submit(compute)
         try:
-            evaluation.result()
+            return evaluation.result()
         finally:
             wait([evaluation])  # an interrupt leaves no work behind that uses a model which is freed

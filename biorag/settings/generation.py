@@ -55,6 +55,9 @@ class GenerationSettings(Section):
     reader_model: str | None = option(
         None, "Model name on the reader's server. Default: the server's first.", effect=Effect.NAMES
     )
+    read_again: bool = option(
+        True, "Let the packaged Llama, where biorag[starter] is installed, read the best sentences again: a second."
+    )
     threads: int | None = setting(
         None, "CPU threads of the generator. Default: all cores.", bounds=(1, 1024), effect=Effect.NONE
     )

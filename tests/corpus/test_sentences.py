@@ -33,6 +33,14 @@ ASPIRIN = "Aspirin lowers fever. It blocks cyclooxygenase in platelets. Bleeding
         ("See ClinicalTrials.Gov for it.", ["See ClinicalTrials.Gov for it."]),
         ("Dr. Barnard, St. Louis. Of them 0. 5 percent.", ["Dr. Barnard, St. Louis.", "Of them 0. 5 percent."]),
         ("It was 1. 52% (0. 4-1.7). In 2010. 52 died.", ["It was 1. 52% (0. 4-1.7).", "In 2010.", "52 died."]),
+        (
+            "By the U.S. Food and Drug Administration. No. It is not.",
+            ["By the U.S. Food and Drug Administration.", "No.", "It is not."],
+        ),
+        (
+            "Registered: ClinicalTrials.gov; No. NCT01234. Done.",
+            ["Registered: ClinicalTrials.gov; No. NCT01234.", "Done."],
+        ),
         ("A dose was given. 5 mg sufficed.", ["A dose was given.", "5 mg sufficed."]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from biorag.answering.readers.generators import WORDS as SAID
 from biorag.answering.readers.generators import reading_prompt, reading_template
+from biorag.answering.readers.records import SecondReader
+from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.engine import load_reader
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.generators.source import require_generator
-from biorag.models.finding import find_base, find_llama
+from biorag.models.finding import find_base, find_llama, hash_of_file
 from biorag.prompts.parse import parse_reply
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationPolicy
@@ -94,6 +97,48 @@ def test_llama_cpp_and_peft_see_the_same_adapter(model, base, tmp_path):
         first = [tokenizer(word, add_special_tokens=False).input_ids[0] for word in SAID]
         said = generator.score(prompt, SAID).logprobs
         np.testing.assert_allclose([said[word] for word in SAID], expected[first].numpy(), atol=0.05)
+
+
+def test_the_second_reader_tells_of_each_line_what_its_state_in_peft_tells(model, base, tmp_path):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from biorag.training.bi_encoder import write_base
+
+    files = write_base(find_base(str(base)), tmp_path / "bases", AutoModelForCausalLM)
+    tokenizer = AutoTokenizer.from_pretrained(files.path)
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(files.path), model).eval()
+    weights = np.random.default_rng(1).normal(size=adapted.config.hidden_size)
+    shutil.copy(model / "adapter.gguf", tmp_path)
+    head = {"adapter": hash_of_file(tmp_path / "adapter.gguf"), "weights": weights.tolist(), "bias": 0.5}
+    (tmp_path / "head.json").write_text(json.dumps(head))
+    rows = [
+        EvidenceSentence(1, 40, 60, "++++ fever ++++", title="heart"),
+        EvidenceSentence(2, 0, 20, "==== liver"),
+        EvidenceSentence(1, 0, 20, "#### aspirin", title="heart"),
+    ]
+    reader = SecondReader(base, tmp_path, threads=1)
+    said = reader.log_odds("gene?", rows)
+
+    def expected(title, *texts):
+        pieces = ["Question: gene?", "\n", *([f"Title: {title}", "\n"] if title else []), "Evidence:\n"]
+        ids = [id for piece in pieces for id in tokenizer(piece, add_special_tokens=False).input_ids]
+        for text in texts:
+            ids += (
+                tokenizer(text, add_special_tokens=False).input_ids
+                + tokenizer("\n", add_special_tokens=False).input_ids
+            )
+            with torch.inference_mode():
+                states = adapted.base_model.model.model(torch.tensor([ids])).last_hidden_state[0, -1].numpy()
+            yield states @ weights + 0.5
+
+    first, last = expected("heart", "#### aspirin", "++++ fever ++++")
+    np.testing.assert_allclose(said, [last, *expected("", "==== liver"), first], atol=0.05)
+    np.testing.assert_allclose(reader.log_odds("gene?", rows[1:2]), said[1:2], atol=1e-5)
+    (tmp_path / "adapter.gguf").write_bytes(b"GGUF")
+    with pytest.raises(MismatchError, match="second reader"):
+        SecondReader(base, tmp_path)
 
 
 def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not(rows, base, tmp_path, monkeypatch):
