@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.loopback import Script
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["BIORAG_READ_AGAIN"] = "false"  # it takes a second a question; tests/answering/test_second_reader.py has it
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and hasattr(os, "sched_setaffinity"):
     # One core a worker and what it starts: threads that spin while they wait would slow the workers beside them.
@@ -50,7 +51,7 @@ LONGEST = (  # files, by the seconds that their tests take
     *("test_pages", "test_edge", "test_estimating", "test_bench_mteb", "test_train", "test_search_and_ask"),
     *("test_zotero", "test_outputs", "test_llama", "test_private", "test_recipes", "test_generate", "test_server"),
 )
-KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL"}
+KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL", "BIORAG_READ_AGAIN"}
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
@@ -93,7 +94,6 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.setenv("BIORAG_READ_AGAIN", "false")  # which takes a second a question
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 
 
