@@ -68,7 +68,9 @@ def test_the_command_gets_settings_groups_and_its_own_options(run, got):
         run("x", "--number", 3, "--k-init", 7, "--lambda", 0.5, "--no-rerank", "--word", "w", "--plain").exit_code == 0
     )
     assert (got["what"], got["plain"], got["outer"]) == ("x", True, Outer(Inner("w"), 3, False))
-    assert got["settings"] == Settings.of(home=got["settings"].home, k_init=7, lambda_=0.5, rerank=False, seed=0)
+    assert got["settings"] == Settings.of(
+        home=got["settings"].home, k_init=7, lambda_=0.5, rerank=False, seed=0, read_again=False
+    )
 
 
 def test_options_take_precedence_over_the_file(run, got, tmp_path):
