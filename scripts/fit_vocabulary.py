@@ -4,8 +4,7 @@
 
 The names are of the same thing: of related words, such as MedQuAD's, myopia stood for its opposite. Of a name and its
 synonyms the rarer stands for the commoner: a pair is kept where a corpus of PubMed records has the name at least
-`OFTEN` times as often as the phrase, and where the phrase is no common word. An abbreviation and what records define it
-as stand for each other, where nearly all define it so. `everyday.tsv` is taken as it is. A line
+`OFTEN` times as often as the phrase, and where the phrase is no common word. `everyday.tsv` is taken as it is. A line
 is `phrase<TAB>names`, the names in order, with `|` between; `--` opens the source of what follows, and `--*` one whose
 names are searched and not read, since some are wider than the phrase.
 """
@@ -20,7 +19,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -36,13 +35,8 @@ COMMON = 3  # general texts from which a word has a meaning of its own: "horse" 
 OFTEN = 3  # times as often a corpus has the name
 NAMES = 3  # of a phrase
 RARE = 0.6  # rarity of a phrase of one word
-SHORTEST = 3  # letters of an abbreviation
-DEFINED = 5  # records that define an abbreviation
-AGREED = 0.9  # share of them whose definition has half of the words of the commonest one
 _PHRASE = re.compile(rf"(?=.{{4}})[a-z][^\W_]+(?: [^\W_]+){{,{LONGEST - 1}}}")
 _NAME = re.compile(r"(?![A-Z\d-]+$)[A-Za-z][\w' -]{3,59}")  # abbreviations have many meanings
-_WORD = re.compile(r"[\w-]+")
-_ABBREVIATION = re.compile(r"((?:[^\s()\[\]{};:]+\s+){1,8})\(([A-Za-z][\w-]{1,7})[);,]")
 Pair = tuple[str, str]
 
 
@@ -94,50 +88,6 @@ def symptoms(vocab: Path) -> Iterator[Pair]:
     for row in table(vocab / "lay_phrases_psytar.tsv.gz"):
         if int(row["count"]) > 1 and row["semantic_type"] in ("sign or symptom", "disease or syndrome", "finding"):
             yield row["phrase"], row["concept"].removesuffix(" (finding)")
-
-
-def abbreviations(data: Path, common: Container[str]) -> dict[str, list[str]]:
-    """Return the abbreviations of one meaning that are no words with what they stand for, and the other way round."""
-    meanings: dict[str, Counter[str]] = defaultdict(Counter)
-    written: Counter[str] = Counter()
-    for text in texts(data):
-        written.update(_WORD.findall(text))
-        told = {(one[2].removesuffix("s"), key_of(defined(one[1], one[2]))) for one in _ABBREVIATION.finditer(text)}
-        for short, meaning in told:
-            if 2 <= len(meaning.split()) <= LONGEST and sum(map(str.isupper, short)) > 1:
-                meanings[short][meaning] += 1
-    names: dict[str, list[str]] = {}
-    for short, counts in meanings.items():
-        usual = set(stems(counts.most_common(1)[0][0]))
-        alike = [meaning for meaning, _ in counts.most_common() if 2 * len(usual & set(stems(meaning))) >= len(usual)]
-        is_word = written[short.lower()] > written[short] or key_of(short) in common
-        if len(short.partition("-")[0]) < 2 or len(short) < SHORTEST or is_word or counts.total() < DEFINED:
-            continue
-        if sum(counts[one] for one in alike) >= AGREED * counts.total():
-            told_twice = [meaning for meaning in alike if counts[meaning] > 1]
-            names |= {meaning: [short] for meaning in told_twice}
-            if told_twice:
-                names[key_of(short)] = told_twice[:NAMES]
-    return names
-
-
-def defined(before: str, short: str) -> str:
-    """Return the words before a parenthesis that an abbreviation in it stands for, by its letters, or "".
-
-    Source: Schwartz and Hearst, "A simple algorithm for identifying abbreviation definitions" (PSB 2003).
-    """
-    text = " ".join(before.split()[-min(len(short) + 5, 2 * len(short)) :])
-    at = len(text)
-    for place in range(len(short) - 1, -1, -1):
-        if short[place].isalnum():
-            at -= 1
-            while at >= 0 and (
-                text[at].lower() != short[place].lower() or (place == 0 and at > 0 and text[at - 1].isalnum())
-            ):
-                at -= 1
-            if at < 0:
-                return ""
-    return text[text.rfind(" ", 0, at) + 1 :]
 
 
 def everyday(file: Path) -> dict[str, list[str]]:
@@ -199,12 +149,8 @@ def main() -> None:
     found: dict[str, list[str]] = dict(plain)
     common = common_words(asked.data)
     lines = [f"{phrase}\t{'|'.join(names)}" for phrase, names in plain.items()]
-    tables = {name: kept(pairs, counts, common) for name, pairs in sources.items()}
-    for name, told in {
-        "Abbreviations, as PubMed's records define them": abbreviations(asked.data, common),
-        **tables,
-    }.items():
-        rows = {phrase: names for phrase, names in told.items() if phrase not in found}
+    for name, pairs in sources.items():
+        rows = {phrase: names for phrase, names in kept(pairs, counts, common).items() if phrase not in found}
         found |= rows
         lines += [f"--{name}", *(f"{phrase}\t{'|'.join(rows[phrase])}" for phrase in sorted(rows))]
         sys.stdout.write(f"{name}: {len(rows)}\n")
