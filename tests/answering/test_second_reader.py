@@ -62,6 +62,15 @@ def test_the_mean_of_both_readers_counts_of_the_best_sentences(second):
     assert alone.read_again(QUESTION, scored) is scored
 
 
+def test_a_question_does_without_while_others_are_read_for_long(second, monkeypatch):
+    monkeypatch.setattr("biorag.answering.readers.records.WAIT", 0.01)
+    extractor = Extractor(load_reader=lambda: packaged_reader("starter"), load_second=lambda: second)
+    scored = extractor.scored(QUESTION, HITS)
+    with second._lock:
+        assert extractor.read_again(QUESTION, scored) is scored
+    assert extractor.read_again(QUESTION, scored) is not scored
+
+
 def test_it_can_be_switched_off():
     assert load_second_reader(Settings.of(read_again=False)) is None
 
