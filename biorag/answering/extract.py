@@ -93,22 +93,23 @@ def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
     """Return the sentences of the hits, in their order, without the labels of structured abstracts.
 
     Sentences that give orders to a reader are left out: a snippet is evidence, not instruction. A snippet whose title
-    is longer than its content, as of a letter without abstract, gives its title, too.
+    is longer than its content, as of a letter without abstract, gives its title, too. What has not the form of a
+    sentence is left out where any hit has one.
     """
-    return [candidate for n, hit in enumerate(hits, 1) for candidate in _of_hit(n, hit)]
+    rows = [candidate for n, hit in enumerate(hits, 1) for candidate in _of_hit(n, hit)]
+    return [row for row in rows if _is_sentence(row.text)] or rows
 
 
 def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
     title, body = hit.snippet.title, hit.snippet.content
     offset = len(hit.snippet.contents) - len(body)
     parts = [(0, title)] if len(title) > len(body) else []
-    rows = [
+    return [
         EvidenceSentence(n, start + row.start, start + row.end, row.text, row.section, title)
         for start, part in (*parts, (offset, body))
         for row in labelled_sentences(part)
         if not _is_instruction(row.text)
     ]
-    return [row for row in rows if _is_sentence(row.text)] or rows
 
 
 def _is_sentence(text: str) -> bool:
