@@ -117,22 +117,24 @@ class OpenIndex:
             "generator": generator.name if generator else None,
         }
 
-    def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
+    def answerer(
+        self, generator: Generator | None, checker: Checker | None = None, *, in_haste: bool = False
+    ) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence.
 
-        By default the configured check judges its sentences.
+        By default the configured check judges its sentences. One in haste does without the second reader.
         """
         from biorag.answering.answerer import Answerer
 
         checker = checker or load_checker(self.settings, self.load_encoder)
-        return Answerer(self.retriever, generator, self.settings, self.extractor(checker.reader), checker)
+        return Answerer(self.retriever, generator, self.settings, self.extractor(checker.reader, in_haste), checker)
 
-    def extractor(self, reader: Reader | None) -> Extractor:
-        """Return what chooses the sentences of the hits; `reader` is the configured one."""
+    def extractor(self, reader: Reader | None, in_haste: bool = False) -> Extractor:
+        """Return what chooses the sentences of the hits; `reader` is the configured one. See `answerer`."""
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        second = partial(load_second_reader, self.settings)
+        second = partial(load_second_reader, self.settings.replace(read_again=False) if in_haste else self.settings)
         return Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge, second)
 
 

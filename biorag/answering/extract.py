@@ -62,8 +62,8 @@ LIST = Length(most=6, margin=0.65)
 class SecondReader(Protocol):
     """Reads sentences in their records."""
 
-    def log_odds(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors | None:
-        """Return the log-odds (rows,) that each sentence answers a question; None where it has no time for it."""
+    def log_odds(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors:
+        """Return the log-odds (rows,) that each sentence answers a question."""
 
 
 class ScoredSentences(NamedTuple):
@@ -263,8 +263,6 @@ class Extractor:
             return scored
         best = np.argsort(-scored.scores, kind="stable")[:READ_AGAIN].tolist()
         told = second.log_odds(question, [scored.rows[index] for index in best])
-        if told is None:
-            return scored
         first, said = (np.full(len(scored.rows), FLOOR, np.float32) for _ in range(2))
         first[scored.read], said[best] = np.maximum(scored.answers, FLOOR), np.maximum(told, FLOOR)
         scores = scored.scores + reader.trust.answers / 2 * (said - first)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
@@ -38,6 +38,7 @@ from biorag.types import (
     Verdict,
     Where,
 )
+from biorag.utils.locks import Turns
 from biorag.utils.text import cut, first_visible, is_whole
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Session:
             kind = generator_of(settings.generation.generator)
             self._at_a_time = kind.at_a_time(settings.generation.concurrency)
         self._searching: Lock = beside._searching if beside else Lock()
-        self._answering: BoundedSemaphore = beside._answering if beside else BoundedSemaphore(self._at_a_time)
+        self._answering: Turns = beside._answering if beside else Turns(self._at_a_time)
         # Models that an open session holds.
         self._loaded: MutableMapping[str, Any] = beside._loaded if beside else WeakValueDictionary()
         self._opened: OpenIndex | None = None
@@ -273,8 +274,8 @@ class Session:
         with self._opened_index():
             ranking = models.search(asked, where)
         generator = self._loaded_generator()
-        answerer = models.answerer(generator, self._checker)
         with self._answering:
+            answerer = models.answerer(generator, self._checker, in_haste=self._answering.waiting > 0)
             searched = replace(asked, text=ranking.query)
             answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
         answer = opposed(answer, self._checker.stances)

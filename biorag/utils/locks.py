@@ -1,4 +1,4 @@
-"""One writer or many readers: a lock file beside the shard, held through `flock`."""
+"""One writer or many readers: a lock file beside the shard, held through `flock`; and turns among threads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from threading import BoundedSemaphore, Lock
 
 from biorag.errors import ServiceError
 from biorag.utils.files import timestamp, try_lock
@@ -121,3 +122,25 @@ def _opened(folder: Path, exclusive: bool) -> int | None:
         return os.open(path, os.O_RDONLY | safely)
     except FileNotFoundError:
         return None
+
+
+class Turns:
+    """Lets so many threads in at a time; `waiting` is how many others want to come in."""
+
+    def __init__(self, at_a_time: int) -> None:
+        self._free, self._counting = BoundedSemaphore(at_a_time), Lock()
+        self.waiting = 0
+
+    def __enter__(self) -> None:
+        self._count(1)
+        try:
+            self._free.acquire()
+        finally:
+            self._count(-1)
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self.waiting += change

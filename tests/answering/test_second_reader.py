@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from biorag.answering.extract import FLOOR, READ_AGAIN, SPREAD, Extractor, candidates
 from biorag.answering.readers.records import open_second_reader
+from biorag.api.session import Session
 from biorag.engine import load_second_reader, packaged_reader
 from biorag.generators.llama import in_8_bits
 from biorag.models.finding import STARTER_GENERATOR, find_gguf
@@ -62,13 +66,22 @@ def test_the_mean_of_both_readers_counts_of_the_best_sentences(second):
     assert alone.read_again(QUESTION, scored) is scored
 
 
-def test_a_question_does_without_while_others_are_read_for_long(second, monkeypatch):
-    monkeypatch.setattr("biorag.answering.readers.records.WAIT", 0.01)
-    extractor = Extractor(load_reader=lambda: packaged_reader("starter"), load_second=lambda: second)
-    scored = extractor.scored(QUESTION, HITS)
-    with second._lock:
-        assert extractor.read_again(QUESTION, scored) is scored
-    assert extractor.read_again(QUESTION, scored) is not scored
+def test_a_question_does_without_while_others_wait(second, demo_home, monkeypatch):
+    read: list[str] = []
+
+    class Counted:
+        def log_odds(self, question, rows):
+            read.append(question)
+            return second.log_odds(question, rows)
+
+    monkeypatch.setattr("biorag.answering.readers.records.open_second_reader", lambda *_: Counted())
+    with Session(Settings.of(home=demo_home, name="demo")) as session, ThreadPoolExecutor(2) as pool:
+        with session._answering:
+            asked = [pool.submit(session.ask, question) for question in ("What does metformin do?", "What is gout?")]
+            while session._answering.waiting < 2:
+                time.sleep(0.01)
+        assert all(answer.result().text for answer in asked)
+    assert len(read) == 1, "of the one that was answered last"
 
 
 def test_it_can_be_switched_off():

@@ -23,7 +23,6 @@ from biorag.types import Vectors
 PACKAGED = Path(__file__).parents[2] / "models/second_reader"
 HEAD = "head.json"
 QUESTION, TITLE, SENTENCE, RECORD = 128, 64, 160, 480  # tokens that are read of each, at most
-WAIT = 2.0  # seconds that a question waits while others are read, on a server; then it does without
 
 
 class SecondReader:
@@ -42,25 +41,15 @@ class SecondReader:
         self._states = TokenStates(model, RECORD + QUESTION + TITLE + SENTENCE, threads, folder / GGUF_ADAPTER)
         self._lock = Lock()
 
-    def log_odds(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors | None:
-        """Return the log-odds (rows,) that each sentence answers a question; those of a hit are read in their order.
-
-        None where it is reading for others, and does so for longer than `WAIT`.
-        """
-        if not self._lock.acquire(timeout=WAIT):
-            return None
-        try:
-            return self._read(question, rows)
-        finally:
-            self._lock.release()
-
-    def _read(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors:
+    def log_odds(self, question: str, rows: Sequence[EvidenceSentence]) -> Vectors:
+        """Return the log-odds (rows,) that each sentence answers a question; those of a hit are read in their order."""
         said = np.zeros(len(rows), np.float32)
         order = sorted(range(len(rows)), key=lambda index: (rows[index].n, rows[index].start))
-        asked = self._tokens(f"Question: {question}")[:QUESTION]
-        for _, of_hit in groupby(order, key=lambda index: rows[index].n):
-            for indices, tokens, ends in self._sequences(asked, rows, list(of_hit)):
-                said[indices] = self._states.at(tokens, ends) @ self._weights + self._bias
+        with self._lock:
+            asked = self._tokens(f"Question: {question}")[:QUESTION]
+            for _, of_hit in groupby(order, key=lambda index: rows[index].n):
+                for indices, tokens, ends in self._sequences(asked, rows, list(of_hit)):
+                    said[indices] = self._states.at(tokens, ends) @ self._weights + self._bias
         return said
 
     def _sequences(
