@@ -75,7 +75,7 @@ def test_a_question_does_without_while_others_wait(second, demo_home, monkeypatc
             return second.log_odds(question, rows)
 
     monkeypatch.setattr("biorag.answering.readers.records.open_second_reader", lambda *_: Counted())
-    with Session(Settings.of(home=demo_home, name="demo")) as session, ThreadPoolExecutor(2) as pool:
+    with Session(Settings.of(home=demo_home)) as session, ThreadPoolExecutor(2) as pool:
         with session._answering:
             asked = [pool.submit(session.ask, question) for question in ("What does metformin do?", "What is gout?")]
             while session._answering.waiting < 2:
