@@ -94,6 +94,11 @@ def found(browser, selector: str):
     return until(browser, lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
 
 
+def texts_of(browser, selector: str) -> list[str]:
+    """Return the texts of elements."""
+    return [element.text for element in browser.find_elements(By.CSS_SELECTOR, selector)]
+
+
 def asked(browser, served, question: str = QUESTION) -> None:
     browser.get(served.url)
     field = found(browser, "#question")
@@ -352,6 +357,8 @@ def test_one_chooses_among_the_indexes_of_the_home(browser, library, scripts):
     sized(browser, LARGE)
     with without_scripts(browser, not scripts):
         browser.get(library.url)
+        # Without scripts nothing tells the browser's driver that a page is loaded.
+        until(browser, lambda driver: "default" in [name.split("\n")[0] for name in texts_of(driver, "#indexes a")])
         cards = {card.text.split("\n")[0]: card for card in browser.find_elements(By.CSS_SELECTOR, "#indexes a")}
         assert "263 snippets" in cards["default"].text and re.search(r"MB\n\d+ \w+ 20\d\d$", cards["default"].text)
         cards["inhalers"].click()
