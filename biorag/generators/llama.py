@@ -70,19 +70,7 @@ class LlamaGenerator:
     ) -> None:
         self.name = adapter.parent.name if adapter else path.stem
         self.context_window = min(context_window, _trained_window(path))
-        cores = threads or usable_cores()
-        try:
-            self._llama = _Model(
-                str(path),
-                n_ctx=self.context_window,
-                n_threads=cores,
-                n_threads_batch=cores,
-                n_gpu_layers=-1,
-                lora_path=str(adapter) if adapter else None,
-                verbose=False,
-            )
-        except (ValueError, RuntimeError, OSError, AssertionError) as error:
-            raise MissingError(f"{path} is not a GGUF model that llama.cpp loads ({error})") from error
+        self._llama = _loaded(path, threads, adapter, n_ctx=self.context_window)
         weakref.finalize(self, self._llama.close)  # at the latest before the interpreter shuts down
         self._evaluated: list[int] = []  # the prefix that the context holds
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
@@ -218,22 +206,8 @@ class TokenStates:
     """
 
     def __init__(self, path: Path, most: int, threads: int | None, adapter: Path) -> None:
-        cores = threads or usable_cores()
-        try:
-            self._llama = _Model(
-                str(path),
-                n_ctx=most,
-                n_batch=most,
-                n_threads=cores,
-                n_threads_batch=cores,
-                n_gpu_layers=-1,
-                embedding=True,
-                pooling_type=llama_cpp.LLAMA_POOLING_TYPE_NONE,
-                lora_path=str(adapter),
-                verbose=False,
-            )
-        except (ValueError, RuntimeError, OSError, AssertionError) as error:
-            raise MissingError(f"{path} is not a GGUF model that llama.cpp loads ({error})") from error
+        of_each_token = {"embedding": True, "pooling_type": llama_cpp.LLAMA_POOLING_TYPE_NONE}
+        self._llama = _loaded(path, threads, adapter, n_ctx=most, n_batch=most, **of_each_token)
         weakref.finalize(self, self._llama.close)
 
     def tokens(self, text: str) -> list[int]:
@@ -329,6 +303,23 @@ def _log(level: int, text: bytes, user_data: object) -> None:
 # Kept in a name of its own: llama.cpp holds only a pointer to it.
 _LOG = llama_cpp.llama_log_callback(_log)
 llama_cpp.llama_log_set(_LOG, None)
+
+
+def _loaded(path: Path, threads: int | None, adapter: Path | None, **options: Any) -> _Model:
+    """Load a model with its adapter; raises `MissingError` if llama.cpp does not."""
+    cores = threads or usable_cores()
+    try:
+        return _Model(
+            str(path),
+            n_threads=cores,
+            n_threads_batch=cores,
+            n_gpu_layers=-1,
+            lora_path=str(adapter) if adapter else None,
+            verbose=False,
+            **options,
+        )
+    except (ValueError, RuntimeError, OSError, AssertionError) as error:
+        raise MissingError(f"{path} is not a GGUF model that llama.cpp loads ({error})") from error
 
 
 class _Model(llama_cpp.Llama):  # type: ignore[misc]
