@@ -121,6 +121,32 @@ def near(record: dict[str, Any]) -> bool:
     return bool(record.get("near_heldout")) and record["near_heldout"][0] >= NEAR
 
 
+def hit_of(n: int, doc: Mapping[str, Any]) -> Hit:
+    """Return a record as the hit of a rank."""
+    return Hit(n, Snippet(doc["id"], doc["title"] or "", doc["content"]), 1.0)
+
+
+def nearest(questions: Sequence[str], docs: Mapping[str, Mapping[str, Any]], most: int) -> list[list[str]]:
+    """Return the ids of the records that BM25 finds for each question."""
+    ids, stemmer, bm25 = list(docs), Stemmer.Stemmer("english"), bm25s.BM25()
+    texts = [f"{docs[id]['title']} {docs[id]['content']}" for id in ids]
+    tokens = [bm25s.tokenize(each, stopwords="en", stemmer=stemmer, show_progress=False) for each in (texts, questions)]
+    bm25.index(tokens[0], show_progress=False)
+    numbers, _ = bm25.retrieve(tokens[1], k=most, show_progress=False)
+    return [[ids[number] for number in found] for found in numbers]
+
+
+def found_for(data: Path, rng: random.Random) -> Iterator[tuple[dict[str, Any], list[Hit], set[str]]]:
+    """Yield BioASQ's questions with ten records that BM25 finds and up to four other gold ones, and the gold ids."""
+    docs = {doc["id"]: doc for doc in read(data / "qa/bioasq_1_6_docs.jsonl.gz")}
+    questions = [one for one in read(data / "qa/bioasq_1_6.jsonl.gz") if not near(one)]
+    for one, found in zip(questions, nearest([one["question"] for one in questions], docs, 10), strict=True):
+        gold = {f"pubmed_{passage['pmid']}" for passage in one["passages"] if passage.get("pmid")}
+        others = sorted(gold & docs.keys() - set(found))
+        rng.shuffle(others)
+        yield one, [hit_of(n, docs[id]) for n, id in enumerate([*found, *others[:4]], 1)], gold
+
+
 class Rows:
     """Rows of questions and sentences."""
 
@@ -146,25 +172,7 @@ class Rows:
 
     def bioasq(self, data: Path, positives: int, beside: int, elsewhere: int) -> None:
         """Add BioASQ's questions with the sentences that BM25 finds for them, and of their gold passages."""
-        docs = read(data / "qa/bioasq_1_6_docs.jsonl.gz")
-        by_id = {doc["id"]: doc for doc in docs}
-        questions = [one for one in read(data / "qa/bioasq_1_6.jsonl.gz") if not near(one)]
-        stemmer, bm25 = Stemmer.Stemmer("english"), bm25s.BM25()
-        tokens = [
-            bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
-            for texts in ([doc["contents"] for doc in docs], [one["question"] for one in questions])
-        ]
-        bm25.index(tokens[0], show_progress=False)
-        numbers, _ = bm25.retrieve(tokens[1], k=10, show_progress=False)
-        for one, found in zip(questions, numbers, strict=True):
-            gold = {f"pubmed_{passage['pmid']}" for passage in one["passages"] if passage.get("pmid")}
-            ids = [docs[number]["id"] for number in found]
-            others = sorted(gold & by_id.keys() - set(ids))
-            self.rng.shuffle(others)
-            hits = [
-                Hit(n, Snippet(id, by_id[id]["title"], by_id[id]["content"]), 1.0)
-                for n, id in enumerate([*ids, *others[:4]], 1)
-            ]
+        for one, hits, gold in found_for(data, self.rng):
             parts = self.judged(one, hits, gold)
             if parts[0]:
                 self.put(one["question"], self.drawn(parts[0], positives), True)
@@ -313,7 +321,7 @@ def told_of(
     right: Sequence[Sequence[int]], doubtful: Sequence[Sequence[int]], doc: dict[str, Any]
 ) -> tuple[list[EvidenceSentence], list[int], list[int]]:
     """Return the sentences of a record, the numbers of those at some stretches of it, and of those at neither."""
-    rows = candidates([Hit(1, Snippet(doc["id"], doc["title"] or "", doc["content"]), 1.0)])
+    rows = candidates([hit_of(1, doc)])
     told, may = ({doc["content"][start:end] for start, end in at} for at in (right, doubtful))
     numbers = [n for n, row in enumerate(rows) if row.text in told]
     return rows, numbers, [n for n, row in enumerate(rows) if row.text not in told | may]

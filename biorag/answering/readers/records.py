@@ -7,7 +7,7 @@ linear function of the last hidden state at the end of its line, so one pass ove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,18 @@ from biorag.types import Vectors
 PACKAGED = Path(__file__).parents[2] / "models/second_reader"
 HEAD = "head.json"
 QUESTION, TITLE, SENTENCE, RECORD = 128, 64, 160, 480  # tokens that are read of each, at most
+Tokens = Callable[[str], list[int]]
+
+
+def opening(tokens: Tokens, question: str, title: str) -> list[int]:
+    """Return the tokens before the sentences of a record."""
+    titled = tokens(f"Title: {title.strip('[] ')}")[:TITLE] + tokens("\n") if title else []
+    return [*tokens(f"Question: {question}")[:QUESTION], *tokens("\n"), *titled, *tokens("Evidence:\n")]
+
+
+def line(tokens: Tokens, text: str) -> list[int]:
+    """Return the tokens of a sentence and the end of its line."""
+    return tokens(text)[:SENTENCE] + tokens("\n")
 
 
 class SecondReader:
@@ -46,33 +58,27 @@ class SecondReader:
         said = np.zeros(len(rows), np.float32)
         order = sorted(range(len(rows)), key=lambda index: (rows[index].n, rows[index].start))
         with self._lock:
-            asked = self._tokens(f"Question: {question}")[:QUESTION]
             for _, of_hit in groupby(order, key=lambda index: rows[index].n):
-                for indices, tokens, ends in self._sequences(asked, rows, list(of_hit)):
+                for indices, tokens, ends in self._sequences(question, rows, list(of_hit)):
                     said[indices] = self._states.at(tokens, ends) @ self._weights + self._bias
         return said
 
     def _sequences(
-        self, asked: list[int], rows: Sequence[EvidenceSentence], indices: Sequence[int]
+        self, question: str, rows: Sequence[EvidenceSentence], indices: Sequence[int]
     ) -> Iterator[tuple[list[int], list[int], list[int]]]:
         """Yield the sentences of a hit in parts, each with its tokens and the places where its lines end."""
-        line = self._tokens("\n")
-        titled = self._tokens(f"Title: {rows[indices[0]].title.strip('[] ')}")[:TITLE]
-        opening = [*asked, *line, *(titled + line if rows[indices[0]].title else []), *self._tokens("Evidence:\n")]
+        first = opening(self._states.tokens, question, rows[indices[0]].title)
         part: list[int] = []
-        tokens, ends = list(opening), list[int]()
+        tokens, ends = list(first), list[int]()
         for index in indices:
-            read = self._tokens(rows[index].text)[:SENTENCE]
-            if part and len(tokens) - len(opening) + len(read) > RECORD:
+            read = line(self._states.tokens, rows[index].text)
+            if part and len(tokens) - len(first) + len(read) > RECORD:
                 yield part, tokens, ends
-                part, tokens, ends = [], list(opening), []
-            tokens += [*read, *line]
+                part, tokens, ends = [], list(first), []
+            tokens += read
             part.append(index)
             ends.append(len(tokens) - 1)
         yield part, tokens, ends
-
-    def _tokens(self, text: str) -> list[int]:
-        return self._states.tokens(text)
 
 
 @cache
