@@ -178,7 +178,7 @@ def squashed(text: str) -> str:
 
 def chosen_sentences(sets: Path, indexes: Mapping[str, str]) -> None:
     """Questions and follow-ups whose answering sentences are known: the first sentence shown, and any."""
-    for name in ("one", "two", "three", "four", "five", "followups", "turns"):
+    for name in ("one", "two", "three", "four", "five", "six", "followups", "turns"):
         asked = rows_of(sets / f"sentences/{name}.jsonl")
         counts: dict[str, Counter[str]] = {corpus: Counter() for corpus in indexes}
         for corpus, index in indexes.items():

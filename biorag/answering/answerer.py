@@ -47,9 +47,9 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 RETRIES = tuple(Sampling(0.7, seed) for seed in (1, 2))  # of a free reply; a greedy one would repeat itself
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
-FOUND_NOTHING = "I found nothing"
-NOTHING = f"{FOUND_NOTHING} that answers this."
-NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that names what nothing was found on; how many are named
+FOUND_NOTHING = "I found nothing that answers this"
+NOTHING = f"{FOUND_NOTHING}."
+NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that is named where no hit has it; how many are named
 _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
     r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
     r"|(?:there is )?(?:no (?:answer|information)|(?:not enough|insufficient) (?:information|evidence|data))\b"
@@ -135,7 +135,7 @@ class Answerer:
         return Answer(
             question,
             kind=self._kind_of(question),
-            text=f"{FOUND_NOTHING} on {', '.join(named)}." if named else NOTHING,
+            text=f"{FOUND_NOTHING}: no mention of {', '.join(named)}." if named else NOTHING,
             hits=ranking.hits,
             timings_ms=ranking.timings_ms,
             notes=(
@@ -275,7 +275,7 @@ class Answerer:
 
 
 def _named(question: str, missing: Mapping[str, float]) -> list[str]:
-    """Return what of a question names that on which nothing was found; "jet lag" where both words are missing."""
+    """Return what is named of the words that no hit has; "jet lag" where both words are missing."""
     named: list[str] = []
     for word, rare in missing.items():
         if rare >= TELLING and named and f"{named[-1]} {word}" in question:

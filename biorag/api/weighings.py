@@ -12,7 +12,6 @@ from biorag.references.reference import source_line, study_types
 from biorag.registries import WEIGHINGS
 from biorag.utils.text import showable
 
-NOT_STATED = "not stated"
 FIELDS = (
     *("id", "pmid", "title", "author", "year", "type", "participants", "effect", "retracted"),
     *("quote", "probability", "basis", "leaning", "location"),
@@ -60,10 +59,10 @@ def counts_line(weighing: Weighing) -> str:
 
 
 def stated_line(study: Study) -> str:
-    """Return what a study states of its participants and effect, in its own words."""
+    """Return what a study states of its participants and effect, in its own words; "" if nothing is known."""
     people = study.participants
     stated = {"n": people and f"{people.number:,}", "effect": study.effect}
-    return " · ".join(f"{name}: {value or NOT_STATED}" for name, value in stated.items())
+    return " · ".join(f"{name}: {value}" for name, value in stated.items() if value)
 
 
 def markdown(weighing: Weighing) -> str:
@@ -125,4 +124,4 @@ def _item(study: Study) -> str:
     line = ": ".join(
         filter(None, (in_markdown(source_line(reference)), in_markdown(reference.title and reference.noted_heading)))
     )
-    return f"- {notes}“{in_markdown(study.stance.quote)}” {line} ({source}). {in_markdown(stated_line(study))}"
+    return f"- {notes}“{in_markdown(study.stance.quote)}” {line} ({source}). {in_markdown(stated_line(study))}".rstrip()

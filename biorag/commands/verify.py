@@ -193,7 +193,7 @@ def _print_weighing(weighing: Weighing) -> None:
 
 
 def _study(study: Study) -> Text:
-    """Return a study in four lines: whose it is, its title, the quote, and what it states."""
+    """Return a study in up to four lines: whose it is, its title, the quote, and what it states."""
     from biorag.api.weighings import stated_line
     from biorag.references.reference import source_line
 
@@ -206,5 +206,6 @@ def _study(study: Study) -> Text:
         lines.append(Text(showable(reference.noted_heading), "bold"))
     surely = "" if study.stance.verdict is Verdict.UNSURE else f" {study.stance.probability:.2f}"
     lines.append(Text(f"“{showable(study.stance.quote)}”{surely}"))
-    lines.append(Text(showable(stated_line(study)), "dim"))
+    if stated := stated_line(study):
+        lines.append(Text(showable(stated), "dim"))
     return Text("\n").join(lines)

@@ -55,7 +55,7 @@ def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
     assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 others; 1 retracted, not counted\n")
     assert shown.index("Supporting: 1") < shown.index("Opposing: 1")
     assert "RETRACTED ARTICLE" in shown
-    assert "n: 3,849 · effect: not stated" in shown
+    assert "n: 3,849\n" in shown
 
 
 def test_the_formats_of_a_weighing(home):
