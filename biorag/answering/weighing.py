@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biorag.answering.guards.words import lacking
 from biorag.answering.sections import is_evidence
 from biorag.corpus.joining import paper_numbers
 from biorag.corpus.sentences import terms
@@ -62,12 +63,14 @@ Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
 class Study:
     """A study and its stance on a claim; `snippet` has the sentence that decides.
 
-    `records` are the study's snippets, those of its richest record first.
+    `records` are the study's snippets, those of its richest record first; `lacking` is what of a claim that it merely
+    comes near none of them mentions.
     """
 
     snippet: Snippet
     stance: Stance
     records: tuple[Snippet, ...]
+    lacking: tuple[str, ...] = ()
 
     @property
     def effect(self) -> str | None:
@@ -121,6 +124,12 @@ class Weighing:
         return {name: getattr(self, name) for name in COLUMNS.values()}
 
     @property
+    def nowhere(self) -> tuple[str, ...]:
+        """What of the claim none of those that come near mentions."""
+        first, *others = [study.lacking for study in self.unsure] or [()]
+        return tuple(word for word in first if all(word in lacking for lacking in others))
+
+    @property
     def searched(self) -> int:
         """How many studies were judged."""
         return self.silent + len(self.rows)
@@ -152,7 +161,14 @@ def with_near(weighing: Weighing, hits: Sequence[Hit], scored: ScoredSentences) 
     tells = np.array([is_evidence(row, weighing.claim) for row in scored.rows], bool)
     scored = scored._replace(scores=np.where(tells, scored.scores, -np.inf))
     near = [study for study in found(hits, scored, NEAR) if study.records[0].id not in sided]
-    studies = [replace(study, stance=replace(study.stance, verdict=Verdict.UNSURE)) for study in near]
+    studies = [
+        replace(
+            study,
+            stance=replace(study.stance, verdict=Verdict.UNSURE),
+            lacking=lacking(weighing.claim, " ".join(one.contents for one in study.records)),
+        )
+        for study in near
+    ]
     unsure = tuple(sorted((*weighing.unsure, *studies), key=_order))
     return replace(weighing, unsure=unsure, silent=weighing.silent - len(studies))
 

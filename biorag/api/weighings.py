@@ -14,9 +14,9 @@ from biorag.utils.text import showable
 
 FIELDS = (
     *("id", "pmid", "title", "author", "year", "type", "participants", "effect", "retracted"),
-    *("quote", "probability", "basis", "leaning", "location"),
+    *("quote", "probability", "basis", "leaning", "lacking", "location"),
 )
-SIDED = ("column", "probability", "basis", "leaning")  # fields that a study of which no side is told lacks
+SIDED = ("column", "probability", "basis", "leaning", "lacking")  # fields that a study of which no side is told lacks
 HEADINGS = {"supporting": "Supporting", "opposing": "Opposing", "unsure": "Not sure"}
 
 
@@ -59,9 +59,13 @@ def counts_line(weighing: Weighing) -> str:
 
 
 def stated_line(study: Study) -> str:
-    """Return what a study states of its participants and effect, in its own words; "" if nothing is known."""
+    """Return what a study states of its participants and effect, and what it does not mention; "" for nothing."""
     people = study.participants
-    stated = {"n": people and f"{people.number:,}", "effect": study.effect}
+    stated = {
+        "n": people and f"{people.number:,}",
+        "effect": study.effect,
+        "not mentioned": ", ".join(study.lacking),
+    }
     return " · ".join(f"{name}: {value}" for name, value in stated.items() if value)
 
 
@@ -81,6 +85,7 @@ def comma_separated(weighing: Weighing) -> str:
     for column, study in weighing.rows:
         number = study.participants and study.participants.number
         shown = study_json(study) | {"column": column, "participants": number, "retracted": "yes" * study.retracted}
+        shown["lacking"] = ", ".join(study.lacking)
         rows.append([shown[name] for name in fields])
     return separated(fields, rows)
 
@@ -112,6 +117,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "probability": round(study.stance.probability, DIGITS) or None,  # of a study that comes near
         "basis": study.stance.basis,
         "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
+        "lacking": list(study.lacking),
         "location": snippet.location or None,
     }
 

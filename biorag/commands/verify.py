@@ -189,7 +189,10 @@ def _print_weighing(weighing: Weighing) -> None:
     if not any(weighing.columns.values()):
         show.err.print("No study at hand comes near this: read them with 'biorag search', or try other words.")
     elif not (weighing.supporting or weighing.opposing):
-        show.err.print("These come near: none has the claim in its words, and a trusted --reader alone tells sides.")
+        missing = weighing.nowhere
+        nowhere = f", and none mentions {', '.join(missing)}" if missing else ""
+        told = "none has the claim in its words, and a trusted --reader alone tells sides."
+        show.err.print(Text(f"These come near{nowhere}: {told}"))
 
 
 def _study(study: Study) -> Text:

@@ -85,6 +85,7 @@ def test_without_a_trusted_reader_what_comes_near_is_not_sure(home, monkeypatch)
     (study,) = report["unsure"]
     said = [study[name] for name in ("id", "leaning", "probability", "basis")]
     assert said == ["other", None, None, "none"]
+    assert study["lacking"] == ["bruises"], "the record has heparin and skin"
     csv_row = invoke("weigh", claim, "--mode", "bm25", "--no-rerank", "--format", "csv", home=home).stdout.splitlines()[
         1
     ]
@@ -92,6 +93,8 @@ def test_without_a_trusted_reader_what_comes_near_is_not_sure(home, monkeypatch)
     shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
     assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor how surely"
     assert "read by" not in shown.stderr, "nobody trusts it"
+    assert shown.stdout.endswith("not mentioned: bruises\n")
+    assert "These come near, and none mentions bruises: none has" in " ".join(shown.stderr.split())
 
 
 def test_an_answer_names_the_study_that_says_otherwise(home):
