@@ -127,7 +127,7 @@ class Weighing:
     def nowhere(self) -> tuple[str, ...]:
         """What of the claim none of those that come near mentions."""
         first, *others = [study.lacking for study in self.unsure] or [()]
-        return tuple(word for word in first if all(word in lacking for lacking in others))
+        return tuple(word for word in first if all(word in other for other in others))
 
     @property
     def searched(self) -> int:

@@ -192,7 +192,7 @@ def _print_weighing(weighing: Weighing) -> None:
         missing = weighing.nowhere
         nowhere = f", and none mentions {', '.join(missing)}" if missing else ""
         told = "none has the claim in its words, and a trusted --reader alone tells sides."
-        show.err.print(Text(f"These come near{nowhere}: {told}"))
+        show.err.print(f"These come near{nowhere}: {told}")
 
 
 def _study(study: Study) -> Text:

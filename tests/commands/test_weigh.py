@@ -50,7 +50,7 @@ def test_both_sides_are_shown_with_what_they_state(home):
     assert (against["pmid"], against["effect"]) == (12, "HR 1.2, 95% CI 1.1-1.4")
 
 
-def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
+def test_a_terminal_shows_counts_and_quotes_and_leaves_out_what_is_not_stated(home):
     shown = succeeded(weighed(home)).stdout
     assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 others; 1 retracted, not counted\n")
     assert shown.index("Supporting: 1") < shown.index("Opposing: 1")
