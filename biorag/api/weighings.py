@@ -84,8 +84,8 @@ def comma_separated(weighing: Weighing) -> str:
     fields = [name for name in ("column", *FIELDS) if not (weighing.found and name in SIDED)]
     for column, study in weighing.rows:
         number = study.participants and study.participants.number
-        shown = study_json(study) | {"column": column, "participants": number, "retracted": "yes" * study.retracted}
-        shown["lacking"] = ", ".join(study.lacking)
+        as_cells = {"participants": number, "retracted": "yes" * study.retracted, "lacking": ", ".join(study.lacking)}
+        shown = study_json(study) | {"column": column} | as_cells
         rows.append([shown[name] for name in fields])
     return separated(fields, rows)
 
