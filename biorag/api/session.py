@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary, finalize
 
 from biorag.api.answer_text import read_by
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from biorag.api.word_matching import WordMatch
     from biorag.indexes.manifest import Manifest
 
+T = TypeVar("T")
 Filter = str | Iterable[str]
 Options = Mapping[str, str] | Iterable[str]
 _OPTION = re.compile(r"([A-Z])\s*=\s*(.*\S)\s*", re.DOTALL)
@@ -93,6 +94,7 @@ class Session:
         self._answering: Turns = beside._answering if beside else Turns(self._at_a_time)
         # Models that an open session holds.
         self._loaded: MutableMapping[str, Any] = beside._loaded if beside else WeakValueDictionary()
+        self._facts: dict[Callable[[Session], Any], Any] = {}
         self._opened: OpenIndex | None = None
         self._generator: Future[Generator | None] | None = None
         opening = ExitStack()
@@ -152,6 +154,7 @@ class Session:
         finally:
             with self._searching:
                 self._manifest, self._index = self._held.enter_context(open_stored(self.settings))
+                self._facts = {}
                 if self._opened:
                     self._opened = load_models(self.settings, self._manifest, self._index, self._loaded)
                 self._closed_because = ""
@@ -167,10 +170,12 @@ class Session:
         """The index's name."""
         return self._manifest.name
 
-    @property
-    def updated(self) -> str:
-        """When the open index was last written to."""
-        return self._manifest.updated
+    def fact(self, make: Callable[[Session], T]) -> T:
+        """Return what a function makes of the open index: made once, and again once it was written to."""
+        facts = self._facts  # those of this opening, whatever happens meanwhile
+        if make not in facts:
+            facts[make] = make(self)
+        return cast(T, facts[make])
 
     @property
     def models(self) -> dict[str, Any]:

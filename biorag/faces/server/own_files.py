@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -29,8 +28,6 @@ class OwnFiles:
 
     def __init__(self, pool: SessionPool, searching: WorkQueue) -> None:
         self._pool, self._searching = pool, searching
-        # by document, with the time of the index that they are of
-        self._known: WeakKeyDictionary[Session, tuple[str, Mapping[str, tuple[Path, str | None]]]] = WeakKeyDictionary()
 
     async def open(self, request: Request) -> Response:
         """Return the paper that a snippet is of."""
@@ -39,14 +36,12 @@ class OwnFiles:
 
     def links(self, session: Session, hits: Sequence[Hit]) -> dict[str, str]:
         """Return the addresses of hits' papers at their pages, by the ids of snippets that have one."""
-        return {
-            hit.snippet.id: _address(session.name, hit.snippet) for hit in hits if self._file_of(session, hit.snippet)
-        }
+        return {hit.snippet.id: _address(session.name, hit.snippet) for hit in hits if _file_of(session, hit.snippet)}
 
     def _opened(self, index: str, id: str) -> Response:
         with self._pool.lend(index) as session:
             snippets = (one for one in session.show(id).snippets if one.id == id)
-            file = next(filter(None, (self._file_of(session, snippet) for snippet in snippets)), None)
+            file = next(filter(None, (_file_of(session, snippet) for snippet in snippets)), None)
         if file is None:
             raise MissingError("no paper of yours is known for this source")
         path, sha256 = file
@@ -60,16 +55,18 @@ class OwnFiles:
         type, shown = kind or "application/octet-stream", "inline" if kind else "attachment"
         return FileResponse(path, media_type=type, filename=path.name, content_disposition_type=shown)
 
-    def _file_of(self, session: Session, snippet: Snippet) -> tuple[Path, str | None] | None:
-        """Return a snippet's paper, and its hash when it was indexed; None for that where it no longer counts."""
-        if not isinstance(snippet.metadata.get("file"), str):  # which readers of papers set
-            return None
-        if self._known.get(session, ("",))[0] != session.updated:
-            held = read_ledger(Store(session.settings).folder).files.items()
-            papers = [(Path(name), file) for name, file in held if name.lower().endswith((*SHOWN, *DOWNLOADED))]
-            files = {one: (path, file.sha256) for path, file in papers for one in file.documents}
-            self._known[session] = session.updated, files
-        return self._known[session][1].get(snippet.document)
+
+def _file_of(session: Session, snippet: Snippet) -> tuple[Path, str | None] | None:
+    """Return a snippet's paper, and its hash when it was indexed; None for that where it no longer counts."""
+    is_of_file = isinstance(snippet.metadata.get("file"), str)  # which readers of papers set
+    return session.fact(_papers).get(snippet.document) if is_of_file else None
+
+
+def _papers(session: Session) -> Mapping[str, tuple[Path, str | None]]:
+    """Return the papers that an index was made of, with their hashes, by document."""
+    held = read_ledger(Store(session.settings).folder).files.items()
+    papers = [(Path(name), file) for name, file in held if name.lower().endswith((*SHOWN, *DOWNLOADED))]
+    return {one: (path, file.sha256) for path, file in papers for one in file.documents}
 
 
 def _address(index: str, snippet: Snippet) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -199,7 +198,6 @@ class Pages:
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[Mapping[str, str]] = LastKept()
         # while an index is open, with the time that each is of
-        self._overviews: WeakKeyDictionary[Session, tuple[str, Overview]] = WeakKeyDictionary()
 
     async def start(self, request: Request) -> Response:
         """Show the form, what the index holds, questions to it, and the other indexes."""
@@ -297,10 +295,7 @@ class Pages:
     ) -> Response:
         def made() -> Response:
             with self._lending(fields)() as session:
-                if self._overviews.get(session, ("",))[0] != session.updated:
-                    with session.stored() as (index, manifest):
-                        self._overviews[session] = session.updated, overview(manifest, index)
-                _, shown = self._overviews[session]
+                shown = session.fact(_overview)
                 return page(
                     "start.html",
                     status_of(fault) if fault else HTTPStatus.OK,
@@ -317,6 +312,11 @@ class Pages:
                 )
 
         return await self._searching.run(made)
+
+
+def _overview(session: Session) -> Overview:
+    with session.stored() as (index, manifest):
+        return overview(manifest, index)
 
 
 def _file(text: str, name: str) -> Response:

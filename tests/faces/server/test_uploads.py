@@ -25,6 +25,7 @@ from biorag.errors import ServiceError
 from biorag.faces.server.app import create_app
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.uploads import file_name
+from biorag.indexes.store import Store
 from biorag.settings.sources import load_settings
 from biorag.types import Snippet
 from tests.cli import invoke, succeeded
@@ -128,7 +129,9 @@ def test_a_paper_is_sent_asked_and_opened_at_its_page(client, session, tmp_path)
     assert client.get(link).status_code == 409
 
 
-def test_the_index_that_is_served_takes_papers_and_is_open_again_after(client, session):
+def test_the_index_that_is_served_takes_papers_and_is_open_again_after(client, session, monkeypatch):
+    made = Store(session.settings).require_manifest().updated
+    monkeypatch.setattr("biorag.indexes.writing.timestamp", lambda: made)  # all within one second
     assert "1 snippet" in client.get("/").text
     assert rows(sent(client, "first", paper__pdf=searchable_pdf(PAPER))) == {"paper.pdf": (2, "")}
     assert "3 snippets" in client.get("/").text, "what it holds is counted again"
