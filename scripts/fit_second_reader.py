@@ -3,11 +3,12 @@
     python -m scripts.fit_second_reader DATA biorag/models/second_reader
 
 Rows are a question, a record's title and its sentences with what is known of each: of the questions that were written
-for the reader (`question_sets/*/learnt.jsonl.gz`), each with its record; of BioASQ 1 to 6 with a gold record; and of
-3,000 of the former with another record that BM25 finds, of which no sentence answers. The loss is the cross-entropy of
-each judged sentence, and half of that of the answering ones among all of their record. Batches are of about 3,200
-tokens and like length; `--seconds` sets the time, by which the learning rate falls along a cosine. `--kept` is a file
-of the weights, from which a later run may `--start`.
+for the reader (`question_sets/*/learnt.jsonl.gz`), each with its record; of BioASQ 1 to 6 with a gold record; and of a
+third of the former with another record that BM25 finds and that lacks a telling word of the question, of which no
+sentence answers. Most are as they are met: of a record the sentences that have most of the question's words and an
+answer, without the title as a passage may be. The loss is the cross-entropy of each judged sentence, and that of the
+answering ones among all of their record. Batches are of about 3,200 tokens and like length; `--seconds` sets the time
+by which the learning rate falls along a cosine. `--kept` is a file of weights, from which a later run may `--start`.
 """
 
 from __future__ import annotations
@@ -28,15 +29,19 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from biorag.answering.certainty import TELLING, missing_words
 from biorag.answering.extract import candidates, window_of
 from biorag.answering.readers.records import HEAD, line, opening
 from biorag.models.finding import GGUF_ADAPTER, STARTER_GENERATOR, ModelFiles, hash_of_file
 from biorag.models.loading import load_language_model
 from biorag.training.bi_encoder import write_base
 from biorag.training.generator import write_adapter
-from scripts.answer_rows import DECIDED, LEARNT, Rows, asked_about, found_for, hit_of, nearest, read, told_of
+from scripts.answer_rows import DECIDED, LEARNT, Rows, asked_about, covered, found_for, nearest, read, told_of
 
-OTHERS = 3000  # questions that come with another record
+OTHERS = 0.35  # share of the written questions that come with another record, too
+WHOLE = 0.3  # share of the rows that have the whole record
+UNTITLED = 0.35  # share of the others that lack its title
+MET = (2, 3, 4, 5, 6)  # sentences that they have of it, each as likely
 ALPHA = 32
 FROZEN = 8  # layers from the bottom without matrices
 LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -65,18 +70,18 @@ class Encoded(NamedTuple):
 
 def rows_of(data: Path, rng: random.Random) -> list[Row]:
     """Return all rows, in an order drawn at random."""
-    docs, learnt = asked_about(data), read(LEARNT)
-    rows = [_written(one["question"], one["answers"], one["doubtful"], docs[one["doc"]]) for one in learnt]
+    docs = asked_about(data)
+    written = [(one["question"], one["answers"], one["doubtful"], one["doc"]) for one in read(LEARNT)]
     decided = (one for one in read(DECIDED) if one["form"] == "question")
-    rows += [_written(one["text"], one["deciding"], one["doubtful"], docs[one["doc"]]) for one in decided]
-    drawn = rng.sample(learnt, OTHERS)
-    found = nearest([one["question"] for one in drawn], docs, 6)
-    for one, ids in zip(drawn, found, strict=True):
-        doc = docs[rng.choice([id for id in ids if id != one["doc"]][:4])]
-        texts = [row.text for row in candidates([hit_of(1, doc)])]
-        rows.append(Row(one["question"], doc["title"] or "", texts, [0] * len(texts)))
+    written += [(one["text"], one["deciding"], one["doubtful"], one["doc"]) for one in decided]
+    rows = [_written(question, right, doubtful, docs[id]) for question, right, doubtful, id in written]
+    drawn = rng.sample(written, int(OTHERS * len(written)))
+    found = nearest([question for question, *_ in drawn], docs, 6)
+    for (question, *_, own), ids in zip(drawn, found, strict=True):
+        others = [docs[id] for id in ids if id != own]
+        rows += [_written(question, (), (), doc) for doc in others if _lacks(question, doc)][:1]
     rows += _of_bioasq(data, rng)
-    rows = [row for row in rows if row.sentences]
+    rows = [row if rng.random() < WHOLE else as_met(row, rng) for row in rows if row.sentences]
     rng.shuffle(rows)
     return rows
 
@@ -85,6 +90,25 @@ def _written(question: str, right: Any, doubtful: Any, doc: Mapping[str, Any]) -
     rows, answers, others = told_of(right, doubtful, doc)
     labels = [1 if n in answers else 0 if n in others else -1 for n in range(len(rows))]
     return Row(question, doc["title"] or "", [row.text for row in rows], labels)
+
+
+def _lacks(question: str, doc: Mapping[str, Any]) -> bool:
+    """Return whether a record lacks a telling word of a question."""
+    return max(missing_words(question, [f"{doc['title']} {doc['content']}"]).values(), default=0.0) >= TELLING
+
+
+def as_met(row: Row, rng: random.Random) -> Row:
+    """Return a row with a few sentences: an answer, if there is one, and those that have most of the question's words.
+
+    A sentence's share of the question's words counts with some chance.
+    """
+    right = [n for n, label in enumerate(row.labels) if label == 1]
+    near = [covered(row.question, text) + 0.5 * rng.random() for text in row.sentences]
+    first = {rng.choice(right)} if right else set()
+    order = sorted(range(len(near)), key=lambda n: (n not in first, -near[n]))
+    kept = sorted(order[: rng.choice(MET)])
+    title = "" if rng.random() < UNTITLED else row.title
+    return Row(row.question, title, [row.sentences[n] for n in kept], [row.labels[n] for n in kept])
 
 
 def _of_bioasq(data: Path, rng: random.Random) -> Iterator[Row]:
@@ -256,7 +280,7 @@ def main() -> None:
             said = scorer(batch)
         each, among = losses(said, batch)
         optimizer.zero_grad()
-        (each + among / 2).backward()
+        (each + among).backward()
         nn.utils.clip_grad_norm_(learnt, 1.0)
         optimizer.step()
         if step % 50 == 0:

@@ -45,13 +45,20 @@ class WeighResult:
         return self.to("md")
 
 
+def headings(weighing: Weighing) -> dict[str, str]:
+    """Return the headings of the columns; studies that no reader read are near the claim, and nobody is unsure."""
+    read = any(study.stance.probability for study in weighing.unsure)
+    return HEADINGS if read or not weighing.unsure else {**HEADINGS, "unsure": "Near the claim"}
+
+
 def counts_line(weighing: Weighing) -> str:
     """Return "3 supporting, 1 opposing, 2 not sure; 44 others", and how many retracted studies are not counted.
 
-    Where no side is told: "2 not sure; 48 others".
+    Where no side is told: "2 near the claim; 48 others".
     """
-    counts = weighing.counts
-    named = HEADINGS if weighing.supporting or weighing.opposing else {"unsure": HEADINGS["unsure"]}
+    counts, named = weighing.counts, headings(weighing)
+    if not (weighing.supporting or weighing.opposing):
+        named = {"unsure": named["unsure"]}
     line = ", ".join(f"{counts[name]} {heading.lower()}" for name, heading in named.items())
     retracted = f"; {counts['retracted']} retracted, not counted" if counts["retracted"] else ""
     others = f"{counts['silent']} other{'s' * (counts['silent'] != 1)}"
@@ -73,7 +80,7 @@ def markdown(weighing: Weighing) -> str:
     """Return a weighing with a list of studies under each heading."""
     lines = [f"**{in_markdown(weighing.claim)}**", "", f"{counts_line(weighing)}."]
     for name, studies in weighing.columns.items():
-        lines += ["", f"## {HEADINGS[name]}", ""] if studies else []
+        lines += ["", f"## {headings(weighing)[name]}", ""] if studies else []
         lines += [_item(study) for study in studies]
     return "\n".join(lines) + "\n"
 

@@ -126,9 +126,9 @@ def _print_verdict(judged: VerdictResult) -> None:
     for span in checked.evidence:
         show.out.print(_quoted(f"[{span.n}]", span), soft_wrap=wraps)
     for near in judged.near:
-        lacks = f" lacks {', '.join(map(showable, near.lacking))}" if near.lacking else ""
-        denies = f" has “{near.denies}”" if near.denies else ""
-        show.out.print(_quoted("Near:", near).append(lacks + denies, "yellow"), soft_wrap=wraps)
+        noted = [f"not mentioned: {', '.join(near.lacking)}"] * bool(near.lacking)
+        noted += [f"it says “{near.denies}”"] * bool(near.denies)
+        show.out.print(_quoted("Near:", near).append(showable(f" {' · '.join(noted)}"), "yellow"), soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print(UNSTATED, soft_wrap=True)
 
@@ -150,7 +150,7 @@ def weigh(
 
     The claim is searched for; of the first 50 studies, or -k of them, each is read beside it. They are counted, never
     averaged; retracted ones are shown and not counted. Without a trusted --reader, those that state the claim support
-    it, and those that come near it are "not sure".
+    it, and those that come near it take no side.
 
     Examples:
 
@@ -177,13 +177,13 @@ def weigh(
 
 def _print_weighing(weighing: Weighing) -> None:
     """Print how many studies stand in each column, and the columns."""
-    from biorag.api.weighings import HEADINGS, counts_line
+    from biorag.api.weighings import counts_line, headings
 
     show.out.print(Text(counts_line(weighing), style="bold"), soft_wrap=True)
     for name, studies in weighing.columns.items():
         if not studies:
             continue
-        show.out.print(Text(f"\n{HEADINGS[name]}: {weighing.counts[name]}", SIDES[name]))
+        show.out.print(Text(f"\n{headings(weighing)[name]}: {weighing.counts[name]}", SIDES[name]))
         for study in studies:
             show.out.print(Text("\n").append_text(_study(study)), soft_wrap=not show.out.is_terminal)
     if not any(weighing.columns.values()):
@@ -191,8 +191,8 @@ def _print_weighing(weighing: Weighing) -> None:
     elif not (weighing.supporting or weighing.opposing):
         missing = weighing.nowhere
         nowhere = f", and none mentions {', '.join(missing)}" if missing else ""
-        told = "none has the claim in its words, and a trusted --reader alone tells sides."
-        show.err.print(f"These come near{nowhere}: {told}")
+        told = "none states the claim in its words. Read them: sides are told by a trusted --reader alone."
+        show.err.print(f"These come near{nowhere}: {told}", soft_wrap=True)
 
 
 def _study(study: Study) -> Text:

@@ -94,7 +94,8 @@ def test_without_a_trusted_reader_what_comes_near_is_not_sure(home, monkeypatch)
     assert "“Heparin is given under the skin.”\n" in shown.stdout, "nor how surely"
     assert "read by" not in shown.stderr, "nobody trusts it"
     assert shown.stdout.endswith("not mentioned: bruises\n")
-    assert "These come near, and none mentions bruises: none has" in " ".join(shown.stderr.split())
+    assert "These come near, and none mentions bruises: none states" in " ".join(shown.stderr.split())
+    assert shown.stdout.startswith("1 near the claim; ") and "\nNear the claim: 1\n" in shown.stdout
 
 
 def test_an_answer_names_the_study_that_says_otherwise(home):

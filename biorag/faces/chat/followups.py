@@ -26,6 +26,7 @@ MOST_CARRIED = 12  # words that a question takes over
 MOST_NAMED = 3  # names of an answer of which a follow-up may speak
 AS_IT_IS = 0.1  # by how much likelier another reading of a question that names a subject must be than as it is
 BY_FAR = 0.25  # by how much a reading without the topic must be likelier, if the question has no telling word
+UNLIKELY = 0.1  # probability below which no reading is chosen for its evidence: no question would be answered
 FRAGMENT = 3  # words up to which a question is none that names its subject: "side effects?"
 SUBJECT = 0.47  # rarity of a word from which it can be a subject
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -38,8 +39,9 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
     """Return a question as it is to be searched after others, by which of its readings the evidence answers likeliest.
 
     It is read of the topic of the last question, of what the answer names, if that is likelier by far, and, if it names
-    a subject, as it is; as it is, too, where no evidence has its names and rare words. A generator, if one is named,
-    rewrites what is not read as it is. `previous` is the last question as it was searched, "" of the first one,
+    a subject, as it is; as it is, too, where no evidence has its names and rare words. Where no reading is likely, it
+    is read as it is if it names a telling subject, else of the topic. A generator, if one is named, rewrites what is
+    not read as it is. `previous` is the last question as it was searched, "" of the first one,
     `answer` the answer to it; `filter` is that of the question. Raises `ServiceError` if the generator fails.
     """
     if not previous:
@@ -48,11 +50,14 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
     if names_subject(question) and len(question.split()) > FRAGMENT:
         margins[question] = AS_IT_IS if max(map(rarity, stems(question))) >= TELLING else -BY_FAR
     carried = _CARRIED.search(previous)  # "And neuropathy? (metformin)", "What about calcium?": of metformin alone, too
-    margins |= {with_topic_of(topic, question): 0.0 for topic in (previous, carried[1] if carried else previous)}
+    of_topic = with_topic_of(previous, question)
+    margins |= {of_topic: 0.0, with_topic_of(carried[1] if carried else previous, question): 0.0}
     margins |= dict.fromkeys(_of_named(question, previous, answer), -BY_FAR)
     likely = dict(zip(margins, session.likelihoods(question, list(margins), filter=filter), strict=True))
     possible = [reading for reading, chance in likely.items() if chance] or [question]
     likeliest = max(possible, key=lambda reading: likely.get(reading, 0.0) + margins.get(reading, 0.0))
+    if 0 < likely.get(likeliest, 0.0) < UNLIKELY:
+        likeliest = question if margins.get(question, 0.0) > 0 else of_topic
     if likeliest == question:
         return question
     # The answer quotes documents, so the chat's own marks in it are defused.

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, percent, said_of, words_of
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.api.weighings import HEADINGS, WeighResult
+from biorag.api.weighings import WeighResult, headings
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.faces.server.answer_view import SECTION, AnswerView, answer_view
 from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
@@ -102,7 +102,7 @@ TEMPLATES.globals |= {
     "mark_of": mark_of,
     "words_of": words_of,
     "otherwise_line": otherwise_line,
-    "headings": HEADINGS,
+    "headings": headings,
     "source_line": source_line,
     "study_types": study_types,
     "lead_of": lead_of,
