@@ -95,7 +95,7 @@ class OpenIndex:
         spell a word otherwise. The ranking's query is the question as the hits word and spell it.
         """
         from biorag.answering.vocabulary import load_vocabulary
-        from biorag.answering.wording import plainly_worded, respelled
+        from biorag.answering.wording import is_guess, plainly_worded, respelled
 
         wheres, retracted = [self.checked(where)], self.settings.retrieval.include_retracted
         search = partial(self.retriever.search_all, limit=self.hits_of(question), wheres=wheres, retracted=retracted)
@@ -106,7 +106,8 @@ class OpenIndex:
         ranking = search([vocabulary.expanded(text)])[0]
         if (spelled := respelled(text, ranking.hits)) != text:
             ranking = search([vocabulary.expanded(spelled)])[0]
-        return replace(ranking, query=vocabulary.reworded(spelled, ranking.hits))
+        query = vocabulary.reworded(spelled, ranking.hits)
+        return replace(ranking, query=query, is_guess=is_guess(text, spelled))
 
     def models_used(self, generator: Generator | None) -> dict[str, Any]:
         """Return the names of the models that answer."""

@@ -108,7 +108,8 @@ class Answerer:
         if certainty == "nothing":
             return self._withheld(question, ranking, probability)
         answer = self.answer_from(question, ranking, method, on_text, scored)
-        if certainty == "answer" and lacks_number(question.text, " ".join(each.text for each in answer.sentences)):
+        lacks = lacks_number(question.text, " ".join(each.text for each in answer.sentences))
+        if certainty == "answer" and (lacks or ranking.is_guess):
             certainty = "may"
         answer = replace(answer, evidence_probability=round(probability, 4), certainty=answer.certainty or certainty)
         if answer.certainty == "may" and answer.answerer == EXTRACT and answer.sentences:

@@ -63,6 +63,12 @@ def respelled(question: str, hits: Sequence[Hit]) -> str:
     return _WORD.sub(spelt, question)
 
 
+def is_guess(question: str, spelled: str) -> bool:
+    """Return whether a word of a question may have been meant as it was: a short one, or one of two wrong letters."""
+    pairs = zip(_WORD.findall(question.lower()), _WORD.findall(spelled.lower()), strict=True)
+    return any(one != other and (len(one) < LONG or _faults(one, other) > 1) for one, other in pairs)
+
+
 def _faults(word: str, other: str) -> int:
     """Return by how many letters two words differ: their optimal string alignment distance."""
     if abs(len(word) - len(other)) > 2:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs, words_of
 from biorag.corpus.sentences import matches, terms
-from biorag.errors import MissingError, unknown_name
+from biorag.errors import MissingError, unknown_name, without_commands
 from biorag.references.escaping import in_markdown
 from biorag.references.facts import Facts, facts_of
 from biorag.references.formats import citation
@@ -101,6 +101,10 @@ class AnswerResult(Answer):
         judged = self.sentences[:1] if self.choice else self.sentences
         verdicts = {sentence.verdict for sentence in judged}
         return not self.abstained and Verdict.SUPPORTED in verdicts and Verdict.CONTRADICTED not in verdicts
+
+    def public(self) -> Self:
+        """Return the answer for those who have no command line: its notes name no options."""
+        return replace(self, notes=tuple(map(without_commands, self.notes)))
 
     @property
     def cited_hits(self) -> list[Hit]:

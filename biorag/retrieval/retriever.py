@@ -27,7 +27,8 @@ CANDIDATES = 1000  # reranked at once at most, unless one query has more: their 
 class Ranking:
     """The hits of one query, best first, and the time of each stage; `sides` is None unless the mode is hybrid.
 
-    `left_out` are retracted articles that stood where hits do, before they were left out.
+    `left_out` are retracted articles that stood where hits do, before they were left out; `is_guess` tells that a word
+    of the query was spelt otherwise, and may have been meant as it was.
     """
 
     query: str
@@ -35,6 +36,7 @@ class Ranking:
     timings_ms: dict[str, float]
     sides: Sides | None = None
     left_out: tuple[Snippet, ...] = ()
+    is_guess: bool = False
 
 
 @dataclass(slots=True)

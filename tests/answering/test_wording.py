@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from biorag.answering.wording import plainly_worded, respelled
+from biorag.answering.wording import is_guess, plainly_worded, respelled
 from biorag.types import Hit, Snippet
 
 
@@ -43,3 +43,10 @@ def test_a_word_that_nothing_holds_is_spelt_as_the_hits_spell_it(typed, spelled)
     hits = [Hit(1, Snippet("s1", "Teclistamab", "It treats myeloma; miR-193a does not. Tumour growth slows."), 1.0)]
     assert respelled(typed, hits) == spelled
     assert respelled(typed, []) == typed
+
+
+def test_a_short_word_that_is_spelt_otherwise_may_have_been_meant():
+    assert is_guess("What causes scurvy?", "What causes scurfy?")
+    assert not is_guess("What causes scurvy?", "What causes scurvy?")
+    assert not is_guess("Is metfromin safe?", "Is metformin safe?")
+    assert is_guess("Is metfrmon safe?", "Is metformin safe?")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.answering.guards.words import RARE, rarity, stems
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
-from biorag.errors import MissingError, UsageError, unknown_name, without_commands
+from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.faces.chat.followups import in_turn, standalone
 from biorag.references.escaping import in_markdown
 from biorag.references.reference import reference_line, reference_of
@@ -96,7 +96,6 @@ class Conversation:
         """
         answer = self._session.ask(searched, filter=self._conditions, on_text=on_text)
         answer = in_turn(answer, searched, self._last[1])
-        answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn

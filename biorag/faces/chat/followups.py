@@ -70,11 +70,11 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
 
 
 def in_turn(answer: AnswerResult, searched: str, last: str) -> AnswerResult:
-    """Return an answer to what was searched after the answer `last`.
+    """Return an answer, without the options that its notes name, to what was searched after the answer `last`.
 
     It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on.
     """
-    carried = _CARRIED.search(searched)
+    answer, carried = answer.public(), _CARRIED.search(searched)
     topic = set(stems(carried[1])) if carried else set()
     apart = topic and not any(topic.intersection(stems(hit.snippet.contents)) for hit in answer.cited_hits)
     repeats = comparable(answer.text) == comparable(last.removeprefix(MAY))

@@ -114,7 +114,7 @@ class Tools:
                 include_retracted=include_retracted or None,
                 answer_anyway=answer_anyway or None,
             )
-        return quoting(answer.to_json())
+        return quoting(answer.public().to_json())
 
     def verify_claim(self, claim: Claim, snippet: JudgedBy = "", filter: Condition = "", index: IndexName = "") -> Json:
         """Judge a claim by the evidence: supported, contradicted, unsupported or unsure, and by which sentences.

@@ -70,6 +70,7 @@ class Job:
     total: int | None = None
     fault: str = ""
     has_ended: bool = False
+    can_be_asked: bool = False
 
 
 class Uploads:
@@ -139,8 +140,9 @@ class Uploads:
         return Response(files[name], media_type="application/octet-stream", headers=headers)
 
     async def _form(self, template: str, request: Request) -> Response:
-        index = request.query_params.get("index") or self._pool.first.name
-        names = await asyncio.to_thread(self._pool.names)
+        index, names = request.query_params.get("index", ""), await asyncio.to_thread(self._pool.names)
+        if template == "check.html" or not self._options.others:  # papers go where their owner says
+            index = index or self._pool.first.name
         return self._page(template, index=index, names=names, endings=ENDINGS, options=self._options, files=FILES)
 
     def _page(self, template: str, **shown: Any) -> Response:
@@ -186,10 +188,11 @@ class Uploads:
             if any(file.path for file in job.files):
                 await self._indexing.run(lambda: self._index(settings, job))
         except BioragError as error:
-            job.fault = error.public
+            job.fault = error.public.replace(f"{settings.uploads / job.index}/", "")
         except Exception:
             logger.exception("indexing into %s failed", job.index)
             job.fault = "the server failed at this: its log says why"
+        job.can_be_asked = job.index in await asyncio.to_thread(self._pool.names)
         job.has_ended = True
 
     def _index(self, settings: Settings, job: Job) -> None:

@@ -4,7 +4,7 @@ let before = ""; // the address of the answer that a follow-up is asked below
 
 // Enter asks, and Shift with Enter begins a line.
 document.addEventListener("keydown", (event) => {
-  if (event.target.id === "question" && event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+  if (event.target.matches("#question, #claim") && event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
     event.target.form.requestSubmit();
   }
