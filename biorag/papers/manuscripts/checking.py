@@ -174,10 +174,11 @@ def checked(
     by_key = {match.reference.key: match for match in matches}
     pairs = [(sentence, claim) for sentence in manuscript.sentences for claim in sentence.claims]
     first_sentences = {claim.key: sentence for sentence, claim in reversed(pairs)}
+    cited = Counter(claim.key for _, claim in pairs)
     findings = [
         replace(finding, citing=first_sentences.get(match.reference.key))
         for match in matches
-        for finding in _of_reference(match, index)
+        for finding in _of_reference(match, index, cited[match.reference.key])
     ]
     fields = Counter(field for match in matches for field in match.uncompared)
     supported, unjudged = 0, Counter[str]()
@@ -211,13 +212,14 @@ def checked(
     )
 
 
-def _of_reference(match: Match, index: str) -> Iterator[Finding]:
-    """Yield what is wrong with a reference, whatever it is cited for."""
+def _of_reference(match: Match, index: str, cited: int) -> Iterator[Finding]:
+    """Yield what is wrong with a reference, whatever it is cited for in so many sentences."""
     reference = match.reference
     foreign = "; ".join(f"its {one.field} {one.manuscript} belongs to “{one.record}”" for one in match.foreign)
     if not match.snippets:
         where = f"neither in index {index!r} nor at {match.service}" if match.service else f"not in index {index!r}"
-        message = "; ".join(filter(None, [f"no record found: {where}", foreign]))
+        unjudged = f"none of the {cited} sentences that cite it was judged" if cited > 1 else ""
+        message = "; ".join(filter(None, [f"no record found: {where}", foreign, unjudged]))
         yield Finding(FindingKind.NOT_FOUND, reference, message, fields=match.foreign)
         return
     record = match.snippets[0]
