@@ -268,7 +268,8 @@ def test_a_named_service_is_asked_for_what_the_index_lacks(home, tmp_path, monke
     monkeypatch.setattr("biorag.corpus.enriching.pubmed", lambda services: find)
     file = tmp_path / "a.md"
     elsewhere = "Roe P. Seen elsewhere by nobody but a service. Lancet. 2014;1:2."
-    file.write_text(f"It is seen [1]. It is not seen [2]. Nobody saw it [2].\n\n# References\n\n1. {elsewhere}\n2. {LISTED[3]}\n")
+    citing = "It is seen [1]. It is not seen [2]. Nobody saw it [2]."
+    file.write_text(f"{citing}\n\n# References\n\n1. {elsewhere}\n2. {LISTED[3]}\n")
     offline = done(invoke("check", file, "--json", home=home))
     once, twice = (one["message"] for one in offline["findings"])
     assert once == "no record found: not in index 'small'"
