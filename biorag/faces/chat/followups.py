@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from biorag.answering.answerer import FOUND_NOTHING
-from biorag.answering.certainty import TELLING
+from biorag.answering.certainty import TELLING, missing_words
 from biorag.answering.guards.words import rarity, stems
 from biorag.api.results import AnswerResult
 from biorag.api.session import Filter, Session
@@ -72,11 +72,15 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
 def in_turn(answer: AnswerResult, searched: str, last: str) -> AnswerResult:
     """Return an answer, without the options that its notes name, to what was searched after the answer `last`.
 
-    It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on.
+    It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on, or
+    none with a telling word of the question itself: "Does it work in bipolar disorder, too?"
     """
     answer, carried = answer.public(), _CARRIED.search(searched)
     topic = set(stems(carried[1])) if carried else set()
-    apart = topic and not any(topic.intersection(stems(hit.snippet.contents)) for hit in answer.cited_hits)
+    texts = [hit.snippet.contents for hit in answer.cited_hits]
+    apart = topic and not any(topic.intersection(stems(text)) for text in texts)
+    missing = missing_words(searched[: carried.start()], texts) if carried else {}
+    apart = apart or any(rare >= TELLING for rare in missing.values())
     repeats = comparable(answer.text) == comparable(last.removeprefix(MAY))
     if answer.certainty != "answer" or not (apart or repeats):
         return answer

@@ -213,3 +213,4 @@ def test_an_answer_that_says_the_same_again_or_cites_nothing_of_the_topic_is_one
     assert (again.certainty, again.text) == ("may", f"{MAY} Zinc shortens colds. [1]")
     assert in_turn(again, "how long? (zinc)", again.text) == again
     assert in_turn(said, "side effects? (iron)", "").certainty == "may"
+    assert in_turn(said, "and in bipolar disorder? (zinc)", "").certainty == "may"
