@@ -70,12 +70,12 @@ def standalone(session: Session, question: str, previous: str, answer: str, *, f
 
 
 def in_turn(answer: AnswerResult, searched: str, last: str) -> AnswerResult:
-    """Return an answer, without the options that its notes name, to what was searched after the answer `last`.
+    """Return an answer to what was searched after the answer `last`.
 
     It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on,
     or none with a telling word of the question itself: "Does it work in bipolar disorder, too?"
     """
-    answer, carried = answer.public(), _CARRIED.search(searched)
+    carried = _CARRIED.search(searched)
     topic = set(stems(carried[1])) if carried else set()
     texts = [hit.snippet.contents for hit in answer.cited_hits]
     apart = topic and not any(topic.intersection(stems(text)) for text in texts)

@@ -24,7 +24,7 @@ from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs,
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.api.weighings import WeighResult, headings
-from biorag.errors import BioragError, MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.faces.server.answer_view import SECTION, AnswerView, answer_view
 from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
 from biorag.faces.server.bodies import CONDITIONS, ask_body, form_fields, weigh_body
@@ -110,6 +110,7 @@ TEMPLATES.globals |= {
     "said_of": said_of,
     "paragraphs": paragraphs,
     "percent": percent,
+    "without_commands": without_commands,
 }
 
 

@@ -208,9 +208,9 @@ def test_an_answer_that_says_the_same_again_or_cites_nothing_of_the_topic_is_one
     answer = Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer", hits=hits)
     cited = replace(answer, citations=(citation_of(hits[0], 1, "Zinc shortens colds."),))
     said = AnswerResult.of(cited, {})
-    assert in_turn(said, "how long? (zinc)", "Zinc helps. [1]") == said
+    assert in_turn(said, "how long? (zinc)", "Zinc helps. [1]") is said
     again = in_turn(said, "how long? (zinc)", said.text)
     assert (again.certainty, again.text) == ("may", f"{MAY} Zinc shortens colds. [1]")
-    assert in_turn(again, "how long? (zinc)", again.text) == again
+    assert in_turn(again, "how long? (zinc)", again.text) is again
     assert in_turn(said, "side effects? (iron)", "").certainty == "may"
     assert in_turn(said, "and in bipolar disorder? (zinc)", "").certainty == "may"
