@@ -126,9 +126,9 @@ def _print_verdict(judged: VerdictResult) -> None:
     for span in checked.evidence:
         show.out.print(_quoted(f"[{span.n}]", span), soft_wrap=wraps)
     for near in judged.near:
-        noted = [f"not mentioned: {', '.join(near.lacking)}"] * bool(near.lacking)
-        noted += [f"it says “{near.denies}”"] * bool(near.denies)
-        show.out.print(_quoted("Near:", near).append(showable(f" {' · '.join(noted)}"), "yellow"), soft_wrap=wraps)
+        missing = f" not mentioned: {', '.join(near.lacking)}" if near.lacking else ""
+        denies = f" it says “{near.denies}”" if near.denies else ""
+        show.out.print(_quoted("Near:", near).append(showable(missing + denies), "yellow"), soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print(UNSTATED, soft_wrap=True)
 
