@@ -64,9 +64,14 @@ def respelled(question: str, hits: Sequence[Hit]) -> str:
 
 
 def is_guess(question: str, spelled: str) -> bool:
-    """Return whether a word of a question may have been meant as it was: a short one, or one of two wrong letters."""
+    """Return whether a word of a question may have been meant as it was: a short one with another letter in it.
+
+    A letter that is missing, too many or in its neighbour's place is a slip, and so is one without its accent.
+    """
     pairs = zip(_WORD.findall(question.lower()), _WORD.findall(spelled.lower()), strict=True)
-    return any(one != other and (len(one) < LONG or _faults(one, other) > 1) for one, other in pairs)
+    return any(
+        len(one) == len(other) < LONG and sorted(one) != sorted(other) and other.isascii() for one, other in pairs
+    )
 
 
 def _faults(word: str, other: str) -> int:

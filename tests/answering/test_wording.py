@@ -45,8 +45,9 @@ def test_a_word_that_nothing_holds_is_spelt_as_the_hits_spell_it(typed, spelled)
     assert respelled(typed, []) == typed
 
 
-def test_a_short_word_that_is_spelt_otherwise_may_have_been_meant():
+def test_a_short_word_with_another_letter_in_it_may_have_been_meant():
     assert is_guess("What causes scurvy?", "What causes scurfy?")
     assert not is_guess("What causes scurvy?", "What causes scurvy?")
     assert not is_guess("Is metfromin safe?", "Is metformin safe?")
-    assert is_guess("Is metfrmon safe?", "Is metformin safe?")
+    for slip, meant in (("cuase", "cause"), ("diabtes", "diabetes"), ("sakatti", "sakati"), ("behcet", "behçet")):
+        assert not is_guess(f"What is {slip}?", f"What is {meant}?")
