@@ -75,16 +75,15 @@ def in_turn(answer: AnswerResult, searched: str, last: str) -> AnswerResult:
     It is one that may be where it says what the last one said, or cites no snippet with a word of what was carried on,
     or none with a telling word of the question itself: "Does it work in bipolar disorder, too?"
     """
-    carried = _CARRIED.search(searched)
-    topic = set(stems(carried[1])) if carried else set()
-    texts = [hit.snippet.contents for hit in answer.cited_hits]
-    apart = topic and not any(topic.intersection(stems(text)) for text in texts)
-    missing = missing_words(searched[: carried.start()], texts) if carried else {}
-    apart = apart or any(rare >= TELLING for rare in missing.values())
-    repeats = comparable(answer.text) == comparable(last.removeprefix(MAY))
-    if answer.certainty != "answer" or not (apart or repeats):
+    if answer.certainty != "answer":
         return answer
-    return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="")
+    doubtful = comparable(answer.text) == comparable(last.removeprefix(MAY))
+    if not doubtful and (carried := _CARRIED.search(searched)):
+        texts, topic = [hit.snippet.contents for hit in answer.cited_hits], set(stems(carried[1]))
+        missing = missing_words(searched[: carried.start()], texts)
+        apart = topic and not any(topic.intersection(stems(text)) for text in texts)
+        doubtful = bool(apart) or max(missing.values(), default=0.0) >= TELLING
+    return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="") if doubtful else answer
 
 
 def usable(reply: str, previous: str) -> str:

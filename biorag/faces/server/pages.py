@@ -105,7 +105,6 @@ TEMPLATES.globals |= {
     "otherwise_line": otherwise_line,
     "headings": headings,
     "source_line": source_line,
-    "study_types": study_types,
     "lead_of": lead_of,
     "said_of": said_of,
     "paragraphs": paragraphs,

@@ -70,7 +70,6 @@ class Job:
     total: int | None = None
     fault: str = ""
     has_ended: bool = False
-    can_be_asked: bool = False
 
 
 class Uploads:
@@ -111,9 +110,11 @@ class Uploads:
     async def job(self, request: Request) -> Response:
         """Show how far a job is, or what it led to; as a part, with the status at which htmx looks no more."""
         job, address = self._jobs.get(request.path_params["name"]), request.url.path
+        can_be_asked = job.has_ended and job.index in await asyncio.to_thread(self._pool.names)
         if request.headers.get("hx-request") == "true":
-            return page("job_state.html", 286 if job.has_ended else HTTPStatus.OK, job=job)
-        return self._page("job.html", job=job, address=address)
+            status = 286 if job.has_ended else HTTPStatus.OK
+            return page("job_state.html", status, job=job, can_be_asked=can_be_asked)
+        return self._page("job.html", job=job, address=address, can_be_asked=can_be_asked)
 
     async def check(self, request: Request) -> Response:
         """Check a manuscript with its references, none of which is kept, and lead to its report."""
@@ -192,7 +193,6 @@ class Uploads:
         except Exception:
             logger.exception("indexing into %s failed", job.index)
             job.fault = "the server failed at this: its log says why"
-        job.can_be_asked = job.index in await asyncio.to_thread(self._pool.names)
         job.has_ended = True
 
     def _index(self, settings: Settings, job: Job) -> None:
