@@ -46,6 +46,7 @@ from scripts.measure_answers import squashed
 
 ROWS = 2500  # of a file, as many as --limit 2500 takes of one
 LEARNT, DECIDED = (Path(__file__).parent / f"question_sets/{name}/learnt.jsonl.gz" for name in ("sentences", "yesno"))
+VOICES = LEARNT.with_name("voices.jsonl.gz")  # 2,400 of these questions in the words of users, for the second reader
 WHOLE = ("ncbi_disease", "evidence_inference", "med1250", "bioasq_1_6")  # whose records it asks about
 OF_QUESTION = 6  # sentences of a record, at most
 EARLIER = 6000  # rows of stage 4 in stage 5

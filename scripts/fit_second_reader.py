@@ -3,12 +3,13 @@
     python -m scripts.fit_second_reader DATA biorag/models/second_reader
 
 Rows are a question, a record's title and its sentences with what is known of each: of the questions that were written
-for the reader (`question_sets/*/learnt.jsonl.gz`), each with its record; of BioASQ 1 to 6 with a gold record; and of a
-third of the former with another record that BM25 finds and that lacks a telling word of the question, of which no
-sentence answers. Most are as they are met: of a record the sentences that have most of the question's words and an
-answer, without the title as a passage may be. The loss is the cross-entropy of each judged sentence, and that of the
-answering ones among all of their record. Batches are of about 3,200 tokens and like length; `--seconds` sets the time
-by which the learning rate falls along a cosine. `--kept` is a file of weights, from which a later run may `--start`.
+for the reader (`question_sets/*/learnt.jsonl.gz`, some in the words of users, too, `voices.jsonl.gz`), each with its
+record; of BioASQ 1 to 6 with a gold record; and of a third of the former with another record that BM25 finds and that
+lacks a telling word of the question, of which no sentence answers. Most are as they are met: of a record the sentences
+that have most of the question's words and an answer, without the title as a passage may be. The loss is the
+cross-entropy of each judged sentence, and that of the answering ones among all of their record. Batches are of about
+3,200 tokens and like length; `--seconds` sets the time by which the learning rate falls along a cosine. `--kept` is a
+file of weights, from which a later run may `--start`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from biorag.models.finding import GGUF_ADAPTER, STARTER_GENERATOR, ModelFiles, h
 from biorag.models.loading import load_language_model
 from biorag.training.bi_encoder import write_base
 from biorag.training.generator import write_adapter
-from scripts.answer_rows import DECIDED, LEARNT, Rows, asked_about, covered, found_for, nearest, read, told_of
+from scripts.answer_rows import DECIDED, LEARNT, VOICES, Rows, asked_about, covered, found_for, nearest, read, told_of
 
 OTHERS = 0.35  # share of the written questions that come with another record, too
 WHOLE = 0.3  # share of the rows that have the whole record
@@ -68,19 +69,22 @@ class Encoded(NamedTuple):
     labels: Sequence[int]
 
 
-def rows_of(data: Path, rng: random.Random) -> list[Row]:
-    """Return all rows, in an order drawn at random."""
+def rows_of(data: Path, rng: random.Random, share: float) -> list[Row]:
+    """Return the rows in an order drawn at random: those in the words of users, and a share of the others."""
     docs = asked_about(data)
     written = [(one["question"], one["answers"], one["doubtful"], one["doc"]) for one in read(LEARNT)]
     decided = (one for one in read(DECIDED) if one["form"] == "question")
     written += [(one["text"], one["deciding"], one["doubtful"], one["doc"]) for one in decided]
     rows = [_written(question, right, doubtful, docs[id]) for question, right, doubtful, id in written]
+    written = rng.sample(written, int(share * len(written)))
+    written += [(one["question"], one["answers"], one["doubtful"], one["doc"]) for one in read(VOICES)]
     drawn = rng.sample(written, int(OTHERS * len(written)))
     found = nearest([question for question, *_ in drawn], docs, 6)
     for (question, *_, own), ids in zip(drawn, found, strict=True):
         others = [docs[id] for id in ids if id != own]
         rows += [_written(question, (), (), doc) for doc in others if _lacks(question, doc)][:1]
-    rows += _of_bioasq(data, rng)
+    of_bioasq = list(_of_bioasq(data, rng))
+    rows += rng.sample(of_bioasq, int(share * len(of_bioasq)))
     rows = [row if rng.random() < WHOLE else as_met(row, rng) for row in rows if row.sentences]
     rng.shuffle(rows)
     return rows
@@ -246,12 +250,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=5400)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
+    parser.add_argument("--seed", type=int, default=11, help="of the rows that are drawn")
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows that are not in the words of users")
     parser.add_argument("--bases", type=Path, default=Path("models/bases"))
     parser.add_argument("--start", type=Path, help="weights of an earlier run")
     parser.add_argument("--kept", type=Path, help="where to keep the weights")
     asked = parser.parse_args()
     torch.manual_seed(0)
-    rng, path = random.Random(11), STARTER_GENERATOR.path()
+    rng, path = random.Random(asked.seed), STARTER_GENERATOR.path()
     files = write_base(ModelFiles("starter", None, path, hash_of_file(path)), asked.bases, AutoModelForCausalLM)
     model, tokenizer = load_language_model(AutoModelForCausalLM, files, "fp32", "a causal language model")
     scorer, layers = Scorer(model, tokenizer), range(FROZEN, model.config.num_hidden_layers)
@@ -263,7 +269,7 @@ def main() -> None:
     learnt = [parameter for parameter in scorer.parameters() if parameter.requires_grad]
     if asked.start:
         scorer.load_state_dict(torch.load(asked.start), strict=False)
-    rows, encoder = rows_of(asked.data, rng), Encoder(tokenizer, rng)
+    rows, encoder = rows_of(asked.data, rng, asked.share), Encoder(tokenizer, rng)
     held_out = {row.question for row in rows[:HELD_OUT]}
     batches = encoder.batches([row for row in rows if row.question not in held_out])
     tested = encoder.batches(rows[:HELD_OUT])

@@ -24,10 +24,9 @@ from biorag.references.reference import reference_of
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
+from biorag.settings.section import STARTER
 from biorag.settings.settings import SHOWN, Settings
 from biorag.types import (
-    Generation,
-    GenerationRequest,
     Generator,
     Hit,
     Index,
@@ -182,19 +181,19 @@ class Session:
         """The names of the models that questions are answered with."""
         return self._models().models_used(self._loaded_generator())
 
-    @property
-    def controls(self) -> Sequence[str]:
-        """The strings of the generator's chat format, which quoted text must not contain; see `Generator`."""
-        generator = self._loaded_generator()
-        return generator.controls if generator else ()
+    def standalone(self, question: str, previous: str, answer: str) -> str:
+        """Return a follow-up of a question that stands alone, and its answer, as a question that stands alone, too.
 
-    def generate(self, request: GenerationRequest) -> Generation | None:
-        """Ask the generator for JSON; return None where no generator is named. Raises `ServiceError` if it fails."""
-        generator = self._loaded_generator()
-        if generator is None:
-            return None
+        The generator rewrites it where another than the starter is named, else the packaged Llama; it is empty where
+        neither is there, or what it wrote cannot be used. Raises `ServiceError` if the generator fails.
+        """
+        from biorag.answering.followups import open_rewriter, rewritten
+
+        named = self._loaded_generator() if self.settings.generation.llm not in (None, STARTER) else None
         with self._answering:
-            return generator.generate(request)
+            packaged = open_rewriter(self.settings.generation.threads, self.settings.cache / "models")
+            rewrite = partial(rewritten, named) if named else packaged
+            return rewrite(question, previous, answer) if rewrite else ""
 
     def check_filter(self, filter: Filter) -> None:
         """Raise `UsageError` if a filter cannot be read, or names a field that no snippet has."""

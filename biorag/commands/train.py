@@ -74,7 +74,7 @@ Evidence = Annotated[
     list[Path],
     typer.Argument(
         help="JSONL, gzipped or not: inference pairs, claims with text and label, questions with passages and answers, "
-        "or, for a reader, judged sentences.",
+        "for a reader judged sentences, for a generator follow-ups and what they mean.",
         metavar="ROWS...",
     ),
 ]

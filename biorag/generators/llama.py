@@ -61,14 +61,21 @@ class LlamaGenerator:
     The tokens before the user's text are evaluated once for all prompts that share them, and always in a batch of their
     own: a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
 
-    `threads` defaults to all cores; `adapter` is a GGUF file of LoRA matrices that are put on the model. Raises
-    `MissingError` if llama.cpp cannot load a file, or render its chat template.
+    `threads` defaults to all cores; `adapter` is a GGUF file of LoRA matrices that are put on the model. A
+    `repeat_penalty` of 1 lets it repeat what it read. Raises `MissingError` if llama.cpp cannot load a file, or render
+    its chat template.
     """
 
     def __init__(
-        self, path: Path, context_window: int, threads: int | None = None, adapter: Path | None = None
+        self,
+        path: Path,
+        context_window: int,
+        threads: int | None = None,
+        adapter: Path | None = None,
+        repeat_penalty: float = REPEAT_PENALTY,
     ) -> None:
         self.name = adapter.parent.name if adapter else path.stem
+        self._repeat_penalty = repeat_penalty
         self.context_window = min(context_window, _trained_window(path))
         self._llama = _loaded(path, threads, adapter, n_ctx=self.context_window)
         weakref.finalize(self, self._llama.close)  # at the latest before the interpreter shuts down
@@ -168,7 +175,7 @@ class LlamaGenerator:
         room = min(limit, self.context_window - len(tokens) - 1)
         self._llama.set_seed(sampling.seed)
         stream = self._llama.generate(
-            list(tokens), temp=sampling.temperature, repeat_penalty=REPEAT_PENALTY, grammar=compiled
+            list(tokens), temp=sampling.temperature, repeat_penalty=self._repeat_penalty, grammar=compiled
         )
         for count, token in enumerate(stream):
             if llama_cpp.llama_vocab_is_eog(self._vocab, token):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from biorag.errors import UsageError
+from biorag.errors import MissingError, UsageError
+from biorag.models.finding import STARTER_GENERATOR
 from biorag.registries import generator_of
 from biorag.settings.settings import Settings
 from biorag.types import Generator
 from biorag.utils.versions import installed_versions
+
+T = TypeVar("T")
 
 
 class GeneratorSource:
@@ -67,6 +71,18 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
         "context_window": generator.context_window,
         "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
     }
+
+
+def on_starter(load: Callable[[Path], T], adapter: Path, cache: Path) -> T | None:
+    """Return what is loaded of the starter's Llama in 8 bits, for packaged matrices; None where one is not there."""
+    if not adapter.is_file() or STARTER_GENERATOR.folder() is None:
+        return None
+    try:
+        from biorag.generators.llama import in_8_bits
+
+        return load(in_8_bits(STARTER_GENERATOR.path(), cache))
+    except MissingError:
+        return None
 
 
 def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:

@@ -191,10 +191,15 @@ def encoder_hash(spec: str) -> str:
 def find_base(spec: str) -> ModelFiles:
     """Return the files of a base to train: an encoder's, or a GGUF language model's, whose path is a file.
 
-    Raises `MissingError` if it cannot be found, or must not be loaded.
+    A folder of `biorag train generator` is its base with the adapter to go on from. Raises `MissingError` if it cannot
+    be found, or must not be loaded.
     """
     if spec == STARTER_LLM:
         return ModelFiles(STARTER_GENERATOR.title, "", STARTER_GENERATOR.path(), STARTER_GENERATOR.sha256)
+    if (Path(spec) / GGUF_ADAPTER).is_file():
+        path, adapter = find_llama(spec)
+        base = find_base(STARTER_LLM if path.name == STARTER_GENERATOR.weights else str(path))
+        return replace(base, sha256=sha256_of_json([base.sha256, hash_of_file(adapter)]), adapter=adapter)
     if not spec.endswith(".gguf"):
         return find_encoder(spec)
     path = find_gguf(spec)

@@ -1,7 +1,8 @@
 """What a generator learns from: prompts of the product, and the replies that are right beside their evidence.
 
 A claim or a yes/no question stands beside a window (`answering/readers/generators.py`), an open question beside
-documents (`prompts/open.txt`), so that what is learnt is what is asked.
+documents (`prompts/open.txt`), a follow-up beside the question and the answer before it (`answering/followups.py`), so
+that what is learnt is what is asked.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from biorag.answering.followups import rewriting_prompt
 from biorag.answering.readers.generators import WORDS, reading_prompt, reading_template
 from biorag.corpus.sentences import sentences
+from biorag.errors import BadInputError
 from biorag.prompts.template import Template, load_template
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationPolicy
@@ -26,6 +29,7 @@ from biorag.types import LABELS, Prompt, Question, Snippet
 
 DOCUMENTS = 3  # of a question that is answered, at most
 ROOM = 1600  # characters of the documents of a question, if more than one
+REWRITTEN = ("question", "previous", "answer", "standalone")  # keys of a follow-up
 LETTERS = "ABCD"  # of options
 CHOSEN = 0.5  # share of the factoids that are asked with options
 UNANSWERED = 0.2  # share of the questions beside documents of others alone
@@ -82,13 +86,26 @@ class Exchanges:
 
 
 def _read(file: Path, rng: random.Random) -> Iterator[Exchange]:
-    """Yield claims and yes/no questions beside windows, and the word that is right."""
+    """Yield claims and yes/no questions beside windows, and the word that is right; follow-ups and what they mean."""
+    if file.is_file() and "standalone" in next((record for _, record in read_records(file)), {}):
+        yield from _follow_ups(file)
+        return
     template = reading_template()
     for row in read_rows(file, rng):
         if row.target in LABELS:
             prompt = reading_prompt(template, row.window, row.query)
             word = WORDS[LABELS.index(row.target)]
             yield Exchange(row.query, prompt.system, prompt.user, word, row.source, row.document)
+
+
+def _follow_ups(file: Path) -> Iterator[Exchange]:
+    """Yield follow-ups beside the question and the answer before them, and the question that they mean."""
+    for location, row in read_records(file):
+        if missing := [key for key in REWRITTEN if not isinstance(row.get(key), str)]:
+            raise BadInputError(f"{location}: it has no text {missing[0]!r}, which a follow-up needs")
+        user = rewriting_prompt(row["question"], row["previous"], row["answer"]).user
+        meant, document = row["standalone"], normalised(row["previous"])
+        yield Exchange(meant, "", user, meant, file.name.partition(".")[0], document)
 
 
 def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:

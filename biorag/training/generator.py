@@ -22,6 +22,7 @@ from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Trai
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
 from biorag.types import Vectors
+from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.versions import require
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
@@ -36,7 +37,7 @@ class GeneratorTraining(Training):
 
     The loss is the mean cross-entropy of the replies' tokens; logits are made for these alone. The best checkpoint is
     that of the largest log-likelihood of the held-out replies. `max_tokens` are those of prompt and reply; longer
-    exchanges are left out.
+    exchanges are left out. A base with an adapter is gone on from, by matrices of the same rank and α.
     """
 
     kind = "generator"
@@ -45,6 +46,11 @@ class GeneratorTraining(Training):
         kinds = files.settings("config.json").get("architectures") or [] if files.path.is_dir() else [CAUSAL]
         if not any(str(kind).endswith(CAUSAL) for kind in kinds):
             raise BadInputError(f"{files.id} is no language model that writes: name a Llama with --base")
+        if files.adapter:
+            made = parse_json(read_regular(files.adapter.with_name("adapter_config.json")))
+            if (made["r"], made["lora_alpha"]) != (settings.training.lora_rank, settings.training.lora_alpha):
+                wanted = f"--lora-rank {made['r']} --lora-alpha {made['lora_alpha']}"
+                raise BadInputError(f"{files.adapter.parent} is gone on from by its own matrices: add {wanted}")
         super().__init__(files, split, settings, split.training)
         self.facts = {"rows": len(self.rows)}
 
@@ -62,6 +68,8 @@ class GeneratorTraining(Training):
                 f"{self.files.id} has no chat template, which a generator answers by: name one that has"
             )
         adapter = LoraLayers(model, self.settings)
+        if self.files.adapter:
+            adapter.load(self.files.adapter.parent)
         adapter_names(model)  # before hours of training
         encode = ExchangeEncoder(tokenizer, self.settings.training.max_tokens)
         held_out = encode.columns(self.split.validation)

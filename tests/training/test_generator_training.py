@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from biorag.answering.followups import rewriting_prompt
 from biorag.answering.readers.generators import WORDS as SAID
 from biorag.answering.readers.generators import reading_prompt, reading_template
 from biorag.answering.readers.records import SecondReader
@@ -228,6 +230,33 @@ def test_questions_that_benchmarks_ask_with_options_are_learnt_with_them(tmp_pat
         told = UNKNOWN if reply["relevant_context"] == "NOT" else record["ideal_answer"][0]
         assert reply["step_by_step_thinking"] == told and list(reply)[-1] == "answer_choice"
     assert 0 < factoids < len(named) and 0 < unread < len(polar)
+
+
+def test_a_run_goes_on_from_the_matrices_of_another(model, base, rows, tmp_path):
+    more = ("--max-steps", "1", "--lora-alpha", "64", "--learning-rate", "1e-9")
+    trained(rows, model, tmp_path / "further", *more)
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (model, tmp_path / "further"))
+    assert list(before) == list(after)
+    for name, matrix in before.items():
+        np.testing.assert_allclose(after[name], matrix, atol=1e-7)
+    assert find_llama(str(tmp_path / "further"))[0] == find_llama(str(model))[0]
+    assert find_base(str(model)).sha256 != find_base(str(base)).sha256
+    words = ("train", "generator", rows, "--base", model, *FAST, "--out", tmp_path / "x")
+    failed(invoke(*words), 3, "add --lora-rank 16 --lora-alpha 64.0")
+
+
+def test_follow_ups_are_learnt_as_they_are_rewritten(tmp_path):
+    row = {"previous": "What is gout?", "answer": "Gout is a crystal arthritis.", "question": "and its cause?"}
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps({**row, "standalone": "What causes gout?"}) + "\n", encoding="utf-8")
+    split, facts = Exchanges(ContaminationPolicy(), Settings.of(train_validation=0)).read([file])
+    (learnt,) = split.training
+    assert (learnt.system, learnt.reply) == ("", "What causes gout?")
+    assert learnt.user == rewriting_prompt(row["question"], row["previous"], row["answer"]).user
+    assert facts["data"]["sources"] == {"turns": {"answer": 1}}
+    file.write_text(json.dumps({**row, "standalone": None}) + "\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match="line 1: it has no text 'standalone'"):
+        Exchanges(ContaminationPolicy(), Settings.of()).read([file])
 
 
 def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -16,8 +16,9 @@ from threading import Lock
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence
-from biorag.errors import MismatchError, MissingError
-from biorag.models.finding import GGUF_ADAPTER, STARTER_GENERATOR, hash_of_file
+from biorag.errors import MismatchError
+from biorag.generators.source import on_starter
+from biorag.models.finding import GGUF_ADAPTER, hash_of_file
 from biorag.types import Vectors
 
 PACKAGED = Path(__file__).parents[2] / "models/second_reader"
@@ -84,11 +85,4 @@ class SecondReader:
 @cache
 def open_second_reader(threads: int | None, cache: Path) -> SecondReader | None:
     """Open the packaged second reader; None where llama.cpp, the starter's Llama or its matrices are not there."""
-    if not PACKAGED.is_dir() or STARTER_GENERATOR.folder() is None:
-        return None
-    try:
-        from biorag.generators.llama import in_8_bits
-
-        return SecondReader(in_8_bits(STARTER_GENERATOR.path(), cache), threads=threads)
-    except MissingError:
-        return None
+    return on_starter(partial(SecondReader, threads=threads), PACKAGED / GGUF_ADAPTER, cache)

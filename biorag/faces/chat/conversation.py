@@ -87,7 +87,7 @@ class Conversation:
         Raises `ServiceError` if the generator fails.
         """
         check_text(question)
-        return standalone(self._session, question, *self._last, filter=self._conditions)
+        return standalone(self._session, question, *self._last)
 
     def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
         """Answer a question as it is to be searched; an interrupted turn is not kept.
@@ -95,7 +95,7 @@ class Conversation:
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         answer = self._session.ask(searched, filter=self._conditions, on_text=on_text)
-        answer = in_turn(answer, searched, self._last[1]).public()
+        answer = in_turn(answer, question, searched, self._last[1]).public()
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn

@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 
 from biorag.api.answer_text import VerdictLine, verdict_line
 from biorag.api.word_matching import WordMatch
+from biorag.corpus.sentences import first_sentences
 from biorag.faces.server.bodies import CONDITIONS
 from biorag.references.facts import participants
 from biorag.references.formats import citation
 from biorag.references.reference import Reference, reference_of, source_line
-from biorag.types import Answer, Hit, Verdict
+from biorag.types import MAY, Answer, Hit, Verdict
+from biorag.utils.text import cut
 
 SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")  # a label of a structured abstract
 _MARK = re.compile(r"(\[\d{1,4}\])")
 KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
+SAID = 300  # characters of an answer that the address of a follow-up has
 CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
 
 
@@ -103,6 +106,11 @@ class AnswerView:
     def kept(self) -> dict[str, str]:
         """The fields that a further question takes over."""
         return {name: self.fields[name] for name in KEPT_FIELDS if name in self.fields}
+
+    @property
+    def first_sentence(self) -> str:
+        """Its first sentence, of which a follow-up may speak, as far as an address may have it."""
+        return cut(first_sentences(self.answer.text.removeprefix(MAY).strip(), 1), SAID)
 
     @property
     def is_reworded(self) -> bool:

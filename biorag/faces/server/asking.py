@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -103,15 +103,17 @@ class Asking(Generic[T]):
             return self._call(self.grow)
 
 
-def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
-    """Return what answers a question."""
+def question(lend: Lend, body: AskBody, earlier: Sequence[tuple[str, str]] = ()) -> Callable[[Grow], AnswerResult]:
+    """Return what answers a question, after `earlier` questions as they were typed, each with its answer."""
 
     def call(grow: Grow) -> AnswerResult:
         asked = body.arguments()
         text, after, said = (asked.pop(name) for name in ("question", "after", "said"))
         with lend() as session:
-            searched = standalone(session, text, after, said, filter=asked["filter"])
-            return in_turn(session.ask(searched, **asked, on_text=grow), searched, said)
+            for typed, answer in earlier:
+                after, said = standalone(session, typed, after, said), answer
+            searched = standalone(session, text, after, said)
+            return in_turn(session.ask(searched, **asked, on_text=grow), text, searched, said)
 
     return call
 

@@ -96,7 +96,9 @@ async def form_fields(request: Request) -> dict[str, str]:
 
 def ask_body(fields: Mapping[str, str]) -> AskBody:
     """Return the question of a form, whose options are lines `A=text`; raise `UsageError` as `validated` does."""
-    values: dict[str, Any] = {name: fields[name] for name in ("question", "k", "mode", "after") if name in fields}
+    values: dict[str, Any] = {
+        name: fields[name] for name in ("question", "k", "mode", "after", "said") if name in fields
+    }
     values["filter"] = _conditions(fields)
     values["options"] = options_of(filter(None, map(str.strip, fields.get("options", "").splitlines())))
     values |= {name: True for name in ("include_retracted", "answer_anyway") if name in fields}

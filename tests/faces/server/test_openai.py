@@ -147,13 +147,23 @@ def test_an_answer_without_sentences_says_so_and_nothing_acts_on_a_terminal():
     assert "\x1b" not in text_of(AnswerResult(Question("q", "?"), sentences=(sentence,)))
 
 
-def test_a_follow_up_is_asked_of_the_question_before_it(session):
+def test_a_follow_up_is_asked_of_the_questions_before_it(session, monkeypatch):
+    rewritten = []
+    original = Session.standalone
+    kept = lambda self, *turn: (rewritten.append(turn), original(self, *turn))[1]  # noqa: E731
+    monkeypatch.setattr(Session, "standalone", kept)
     with client_of(session) as client:
         said = [
             ("user", QUESTION),
-            ("assistant", "Isoniazid interferes with vitamin B6."),
+            ("assistant", "Isoniazid interferes with vitamin B6.\n\nReferences:\n[1] A."),
             ("user", "and in pregnancy?"),
+            ("assistant", "I found nothing that answers this."),
+            ("user", "in children, then?"),
         ]
         messages = [{"role": role, "content": content} for role, content in said]
         reply = client.post("/v1/chat/completions", json={"messages": messages}).json()
-    assert re.fullmatch(r"and in pregnancy\? \(pyridoxine .*isoniazid\)", reply["biorag"]["question"])
+    first, second = rewritten
+    assert first == ("and in pregnancy?", QUESTION, "Isoniazid interferes with vitamin B6.")
+    assert (second[0], second[2]) == ("in children, then?", "I found nothing that answers this.")
+    assert {"isoniazid", "pregnancy"} <= set(re.findall(r"\w+", second[1].lower()))
+    assert {"isoniazid", "children"} <= set(re.findall(r"\w+", reply["biorag"]["question"].lower()))

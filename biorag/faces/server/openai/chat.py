@@ -11,9 +11,8 @@ from pydantic import BaseModel, Field
 from biorag.api.results import AnswerResult
 from biorag.errors import BioragError
 from biorag.faces.outside import without_folders
-from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import openai_error
-from biorag.faces.server.openai.messages import Json, Message, ModelName, event, question_of, text_of
+from biorag.faces.server.openai.messages import Asked, Json, Message, ModelName, event, question_of, text_of
 
 USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # nothing counts tokens
 
@@ -27,7 +26,7 @@ class ChatBody(BaseModel):
     stream_options: Json | None = None
     n: int = Field(default=1, ge=1, le=1)
 
-    def question(self) -> AskBody:
+    def question(self) -> Asked:
         """Return the question, as `question_of` does."""
         return question_of(self.messages)
 

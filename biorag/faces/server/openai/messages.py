@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from biorag.api.results import AnswerResult
 from biorag.errors import UsageError
-from biorag.faces.chat.followups import names_subject, with_topic_of
 from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import RefusedError
 from biorag.faces.session_pool import SessionPool
@@ -23,6 +22,8 @@ Json = dict[str, Any]
 ModelName = Annotated[str, Field(max_length=512, description="An index; empty or `biorag` for the default one.")]
 OWNER = "biorag"
 REFERENCES = "\n\nReferences:\n"
+REMEMBERED = 6  # questions, of which each may follow the one before
+Asked = tuple[AskBody, Sequence[tuple[str, str]]]
 
 
 class ContentPart(BaseModel):
@@ -52,29 +53,24 @@ def event(values: Json, name: str = "") -> str:
     return f"{head}data: {json.dumps(values, ensure_ascii=False)}\n\n"
 
 
-def question_of(messages: Sequence[Message]) -> AskBody:
-    """Return the last user's message as a question, which may follow those before it.
+def question_of(messages: Sequence[Message]) -> Asked:
+    """Return the last user's message as a question, and the `REMEMBERED` before it, each with its answer.
 
     Raises `UsageError` if there is none, or it is too long.
     """
-    asked = _said(messages, "user")
-    text = next(iter(asked), "")
+    turns: list[tuple[str, str]] = []
+    for message in messages:
+        if message.role == "user":
+            turns.append((message.text[: LONGEST_QUESTION + 1], ""))
+        elif message.role == "assistant" and turns:
+            said = message.text.partition(REFERENCES)[0]
+            turns[-1] = (turns[-1][0], said[:LONGEST_QUESTION])
+    text = turns.pop()[0] if turns else ""
     if not first_visible(text):
         raise UsageError("no message of the role 'user' asks anything: send one that does")
     if len(text) > LONGEST_QUESTION:
         raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
-    searched = ""
-    for earlier in reversed(asked[1:]):
-        question = earlier[:LONGEST_QUESTION]
-        searched = question if names_subject(question) else with_topic_of(searched, question)
-    said = next(iter(_said(messages, "assistant")), "").partition(REFERENCES)[0]
-    values = {"question": text, "after": searched[:LONGEST_QUESTION], "said": said[:LONGEST_QUESTION]}
-    return validated(AskBody, values)
-
-
-def _said(messages: Sequence[Message], role: str) -> list[str]:
-    """Return the texts of a role, the last first."""
-    return [message.text for message in reversed(messages) if message.role == role]
+    return validated(AskBody, {"question": text}), turns[-REMEMBERED:]
 
 
 def text_of(answer: AnswerResult) -> str:

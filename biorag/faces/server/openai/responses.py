@@ -13,9 +13,8 @@ from pydantic import BaseModel, Field
 from biorag.api.results import AnswerResult
 from biorag.errors import BioragError
 from biorag.faces.outside import without_folders
-from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError, openai_error
-from biorag.faces.server.openai.messages import Json, Message, ModelName, event, question_of, text_of
+from biorag.faces.server.openai.messages import Asked, Json, Message, ModelName, event, question_of, text_of
 
 # What a client sees of settings that have no effect.
 SETTINGS: Json = {
@@ -40,7 +39,7 @@ class ResponsesBody(BaseModel):
     conversation: Any = None
     background: bool | None = False
 
-    def question(self) -> AskBody:
+    def question(self) -> Asked:
         """Return the question, as `question_of` does; raise `RefusedError` if it follows what is not kept."""
         for field in ("previous_response_id", "conversation", "background"):
             if getattr(self, field):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from biorag.api.results import AnswerResult
 from biorag.errors import BioragError
-from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, question
-from biorag.faces.server.bodies import AskBody
+from biorag.faces.server.asking import Asking, Grow, WorkQueue, answered, question
 from biorag.faces.server.openai.chat import ChatBody, Completion
 from biorag.faces.server.openai.messages import Json, index_of, models_of
 from biorag.faces.server.openai.responses import ResponsesBody, Written
@@ -47,22 +47,24 @@ def openai_router(pool: SessionPool, answering: WorkQueue, searching: WorkQueue)
         return await _reply(body, request)
 
     async def _reply(body: ChatBody | ResponsesBody, request: Request) -> Response:
-        asked = body.question()
+        asked, earlier = body.question()
         index = await searching.run(lambda: index_of(pool, body.model))
-        reply, lend = body.reply(index), partial(pool.lend, index)
+        reply, call = body.reply(index), question(partial(pool.lend, index), asked, earlier)
         if body.stream:
-            return StreamingResponse(_events(reply, answering, lend, asked), media_type="text/event-stream")
-        return JSONResponse(reply.document(await answered(request, answering, question(lend, asked))))
+            return StreamingResponse(_events(reply, answering, call), media_type="text/event-stream")
+        return JSONResponse(reply.document(await answered(request, answering, call)))
 
     return router
 
 
-async def _events(reply: Completion | Written, answering: WorkQueue, lend: Lend, asked: AskBody) -> AsyncIterator[str]:
+async def _events(
+    reply: Completion | Written, answering: WorkQueue, call: Callable[[Grow], AnswerResult]
+) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
     for event in reply.begun():
         yield event
     try:
-        with Asking(answering, question(lend, asked)) as asking:
+        with Asking(answering, call) as asking:
             async for _ in asking.replies(ALIVE_SECONDS):
                 yield ALIVE
             events = reply.ended(asking.answer())
