@@ -231,28 +231,6 @@ class Session:
             return None
         return float(late_interaction(text, [hit.snippet for hit in ranking.hits], [], gauge).snippets.max())
 
-    def likelihoods(self, question: str, readings: Sequence[str], *, filter: Filter = ()) -> list[float]:
-        """Return how probably the evidence answers each reading of a question: the question with what it leaves out.
-
-        It is 0 where the evidence lacks a name or a very rare word of the question itself. Raises `UsageError` if one
-        is blank, or the filter is wrong.
-        """
-        from biorag.answering.answerer import NAMING
-        from biorag.answering.certainty import missing_words
-        from biorag.answering.guards.words import names
-
-        check_text(question, *readings)
-        models, likely = self._models(), []
-        rankings = self._ranked(readings, models, conditions(filter))
-        named = names(question)
-        with self._answering:
-            answerer = models.answerer(None, self._checker)
-            for reading, ranking in zip(readings, rankings, strict=True):
-                missing = missing_words(question, [hit.snippet.contents for hit in ranking.hits])
-                lacks = any(rare >= NAMING or word in named for word, rare in missing.items())
-                likely.append(0.0 if lacks else answerer.probability(reading, ranking))
-        return likely
-
     def ask(
         self,
         question: str,

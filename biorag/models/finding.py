@@ -196,8 +196,8 @@ def find_base(spec: str) -> ModelFiles:
     """
     if spec == STARTER_LLM:
         return ModelFiles(STARTER_GENERATOR.title, "", STARTER_GENERATOR.path(), STARTER_GENERATOR.sha256)
-    if (Path(spec) / GGUF_ADAPTER).is_file():
-        path, adapter = find_llama(spec)
+    if (adapter := Path(spec) / GGUF_ADAPTER).is_file():
+        path, _ = find_llama(spec)
         base = find_base(STARTER_LLM if path.name == STARTER_GENERATOR.weights else str(path))
         return replace(base, sha256=sha256_of_json([base.sha256, hash_of_file(adapter)]), adapter=adapter)
     if not spec.endswith(".gguf"):

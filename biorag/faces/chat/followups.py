@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from biorag.answering.certainty import TELLING, missing_words
 from biorag.answering.guards.words import rarity, stems
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
@@ -39,19 +38,11 @@ def by_words(question: str, previous: str) -> str:
     return question if own else with_topic_of(previous, question)
 
 
-def in_turn(answer: AnswerResult, question: str, searched: str, last: str) -> AnswerResult:
-    """Return an answer to a question as it was searched after the answer `last`.
-
-    It is one that may be where it says what the last one said, or no cited snippet has a telling word of what was
-    searched: "Does it work in bipolar disorder, too?"
-    """
-    if answer.certainty != "answer":
+def in_turn(answer: AnswerResult, last: str) -> AnswerResult:
+    """Return an answer after the answer `last`: one that may be where it says what that said."""
+    if answer.certainty != "answer" or comparable(answer.text) != comparable(last.removeprefix(MAY)):
         return answer
-    doubtful = comparable(answer.text) == comparable(last.removeprefix(MAY))
-    if searched != question and not doubtful:
-        missing = missing_words(searched, [hit.snippet.contents for hit in answer.cited_hits])
-        doubtful = max(missing.values(), default=0.0) >= TELLING
-    return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="") if doubtful else answer
+    return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="")
 
 
 def names_subject(question: str) -> bool:

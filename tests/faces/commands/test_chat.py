@@ -70,9 +70,8 @@ def test_each_line_is_answered_as_ask_answers_it(chat, home):
 
 def test_a_follow_up_is_searched_with_what_it_lacks_and_says_so(chat):
     result = chat(ASPIRIN, "and pain?", "/new", "and pain?")
-    assert [line for line in result.stderr.splitlines() if line.startswith("searched:")] == [
-        "searched: and pain? (aspirin fever)"
-    ]
+    (searched,) = (line for line in result.stderr.splitlines() if line.startswith("searched:"))
+    assert "aspirin" in searched and searched.endswith("pain?")
 
 
 def test_a_generator_makes_a_follow_up_stand_alone(chat, script):
@@ -128,7 +127,8 @@ def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path, home):
     assert result.stderr.count("is biorag's own: name another file to write") == 2
     text = path.read_text(encoding="utf-8")
     assert text.startswith(f"# Questions to the index default\n\n## {ASPIRIN}\n")
-    assert "## and \\*pain\\*?\n\n*Searched: and \\*pain\\*? (aspirin fever)*\n\n*Filter: year\\>=1990*" in text
+    searched = r"## and \\\*pain\\\*\?\n\n\*Searched: [^\n]*aspirin[^\n]*pain\?\*\n\n\*Filter: year\\>=1990\*"
+    assert re.search(searched, text)
     assert text.count("- \\[1\\] Aspirin and fever.") == 2
     assert "<https://pubmed.ncbi.nlm.nih.gov/1000/>" in text
     assert f"saved to {path}" in result.stderr
