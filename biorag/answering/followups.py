@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
+from biorag.answering.certainty import missing_words
+from biorag.answering.guards.words import names
 from biorag.errors import MismatchError
 from biorag.generators.source import on_starter
 from biorag.models.finding import GGUF_ADAPTER, hash_of_file
@@ -45,8 +47,8 @@ def rewriting_prompt(question: str, previous: str, answer: str, controls: Sequen
 def rewritten(generator: Generator, question: str, previous: str, answer: str, *, learnt: bool = False) -> str:
     """Return a follow-up as a generator rewrites it; empty if that is cut off, blank, too long, or `previous` again.
 
-    One that has learnt it is asked without instructions, and replies with the question alone. Raises `ServiceError` if
-    the generator fails.
+    It is empty, too, if it lost a name of the follow-up, or has one that nobody named. One that has learnt it is asked
+    without instructions, and replies with the question alone. Raises `ServiceError` if the generator fails.
     """
     prompt = rewriting_prompt(question, previous, answer, generator.controls)
     if learnt:
@@ -56,6 +58,9 @@ def rewritten(generator: Generator, question: str, previous: str, answer: str, *
     reply = generator.generate(request)
     rewrite = " ".join((reply.text if learnt else parse_reply(reply.text).text("question")).split())
     if reply.capped or len(rewrite) > LONGEST_REWRITE or comparable(rewrite) == comparable(previous):
+        return ""
+    named = (question, [rewrite]), (rewrite, [question, previous, answer])
+    if any(names(text) & set(missing_words(text, others)) for text, others in named):
         return ""
     return question if comparable(rewrite).strip("?. ") == comparable(question).strip("?. ") else rewrite
 
