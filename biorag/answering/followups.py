@@ -22,7 +22,7 @@ PACKAGED = Path(__file__).parents[1] / "models/rewriter" / GGUF_ADAPTER
 SHA256 = "18862caea07b2a3e0541c5bedd8479fb3631e35fe5aca14826be0e633b4bb68e"
 FIELDS = ("question", "previous", "answer")
 SCHEMA = object_schema({"question": {"type": "string"}})
-WINDOW = 512  # tokens of a prompt and its reply
+WINDOW = 768  # tokens of a prompt and its reply
 MOST_TOKENS = 96
 MOST_QUOTED = 400  # characters of the earlier question, and of its answer
 LONGEST_REWRITE = 400  # characters
@@ -45,16 +45,19 @@ def rewriting_prompt(question: str, previous: str, answer: str, controls: Sequen
 
 
 def rewritten(generator: Generator, question: str, previous: str, answer: str, *, learnt: bool = False) -> str:
-    """Return a follow-up as a generator rewrites it; empty if that is cut off, blank, too long, or `previous` again.
+    """Return a follow-up as a generator rewrites it; empty if that is cut off, blank or `previous` again.
 
-    It is empty, too, if it lost a name of the follow-up, or has one that nobody named. One that has learnt it is asked
-    without instructions, and replies with the question alone. Raises `ServiceError` if the generator fails.
+    It is empty, too, if it or the prompt is too long, if it lost a name of the follow-up, or has one that nobody named.
+    One that has learnt it is asked without instructions, and replies with the question alone. Raises `ServiceError` if
+    the generator fails.
     """
     prompt = rewriting_prompt(question, previous, answer, generator.controls)
     if learnt:
         request = GenerationRequest(Prompt("", prompt.user), {}, MOST_TOKENS, constrained=False)
     else:
         request = GenerationRequest(prompt, SCHEMA, MOST_TOKENS)
+    if generator.count_tokens(request.prompt) + MOST_TOKENS > generator.context_window:
+        return ""
     reply = generator.generate(request)
     rewrite = " ".join((reply.text if learnt else parse_reply(reply.text).text("question")).split())
     if reply.capped or len(rewrite) > LONGEST_REWRITE or comparable(rewrite) == comparable(previous):

@@ -23,7 +23,7 @@ from biorag.faces.chat.followups import (
     standalone,
     with_topic_of,
 )
-from biorag.types import MAY, Answer, Generation, GenerationRequest, Question
+from biorag.types import MAY, Answer, Generation, GenerationRequest, Prompt, Question
 
 LAST = "Why is pyridoxine used with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
@@ -82,7 +82,11 @@ class Replying:
     reply: str
     capped: bool = False
     controls: tuple[str, ...] = ()
+    context_window: int = 1000
     requests: list[GenerationRequest] = field(default_factory=list)
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.system) // 3 + len(prompt.user)
 
     def generate(self, request: GenerationRequest) -> Generation:
         self.requests.append(request)
@@ -119,6 +123,12 @@ def test_one_that_has_learnt_it_is_asked_without_instructions():
 def test_what_cannot_be_used_falls_back_to_words(reply):
     assert standalone(of(reply), "and in children?", LAST, ANSWER) == BY_RULE
     assert standalone(of(reply), "What does metformin do?", LAST, ANSWER) == "What does metformin do?"
+
+
+def test_what_does_not_fit_the_window_is_not_rewritten():
+    generator = Replying(REWRITE)
+    assert rewritten(generator, f"and in children? {'x' * 1000}", LAST, ANSWER, learnt=True) == ""
+    assert not generator.requests
 
 
 def test_a_rewrite_is_a_whole_line():
