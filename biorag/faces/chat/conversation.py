@@ -95,7 +95,7 @@ class Conversation:
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         answer = self._session.ask(searched, filter=self._conditions, on_text=on_text)
-        answer = in_turn(answer, self._last[1]).public()
+        answer = in_turn(answer, question, searched, self._last[1]).public()
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from biorag.answering.guards.words import rarity, stems
+from biorag.answering.answerer import NAMING
+from biorag.answering.certainty import missing_words
+from biorag.answering.guards.words import names, rarity, stems
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.corpus.sentences import terms
@@ -38,9 +40,21 @@ def by_words(question: str, previous: str) -> str:
     return question if own else with_topic_of(previous, question)
 
 
-def in_turn(answer: AnswerResult, last: str) -> AnswerResult:
-    """Return an answer after the answer `last`: one that may be where it says what that said."""
-    if answer.certainty != "answer" or comparable(answer.text) != comparable(last.removeprefix(MAY)):
+def in_turn(answer: AnswerResult, question: str, searched: str, last: str) -> AnswerResult:
+    """Return an answer to a follow-up as it was searched, after the answer `last`.
+
+    It is one that may be where it says what that said, or no hit has a name or a very rare word of the follow-up that
+    was searched: "and in astronauts?"
+    """
+    if answer.certainty != "answer":
+        return answer
+    doubtful = comparable(answer.text) == comparable(last.removeprefix(MAY))
+    if searched != question:
+        named, kept = names(question), set(stems(searched))
+        missing = missing_words(question, [hit.snippet.contents for hit in answer.hits])
+        rare = (word for word, rarity in missing.items() if rarity >= NAMING or word in named)
+        doubtful = doubtful or any(kept.intersection(stems(word)) for word in rare)
+    if not doubtful:
         return answer
     return replace(answer, certainty="may", text=f"{MAY} {answer.text}", short_answer="")
 

@@ -113,7 +113,7 @@ def question(lend: Lend, body: AskBody, earlier: Sequence[tuple[str, str]] = ())
             for typed, answer in earlier:
                 after, said = standalone(session, typed, after, said), answer
             searched = standalone(session, text, after, said)
-            return in_turn(session.ask(searched, **asked, on_text=grow), said)
+            return in_turn(session.ask(searched, **asked, on_text=grow), text, searched, said)
 
     return call
 

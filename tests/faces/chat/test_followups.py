@@ -23,7 +23,7 @@ from biorag.faces.chat.followups import (
     standalone,
     with_topic_of,
 )
-from biorag.types import MAY, Answer, Generation, GenerationRequest, Prompt, Question
+from biorag.types import MAY, Answer, Generation, GenerationRequest, Hit, Prompt, Question, Snippet
 
 LAST = "Why is pyridoxine used with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
@@ -190,9 +190,16 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         parse_line("/etc/passwd")
 
 
-def test_an_answer_that_says_the_same_again_is_one_that_may_be():
-    said = AnswerResult.of(Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer"), {})
-    assert in_turn(said, "Zinc helps. [1]") is said
-    again = in_turn(said, said.text)
+def test_an_answer_that_says_the_same_again_or_has_no_word_of_the_question_is_one_that_may_be():
+    hits = (Hit(1, Snippet("s1", "", "Zinc shortens colds."), 1.0),)
+    answer = Answer(Question("q", "Q"), text="Zinc shortens colds. [1]", certainty="answer", hits=hits)
+    said, colds = AnswerResult.of(answer, {}), ("how long?", "Does zinc shorten colds?")
+    assert in_turn(said, *colds, "Zinc helps. [1]") is said
+    again = in_turn(said, *colds, said.text)
     assert (again.certainty, again.text) == ("may", f"{MAY} Zinc shortens colds. [1]")
-    assert in_turn(again, again.text) is again
+    assert in_turn(again, *colds, again.text) is again
+    assert in_turn(said, "and in astronauts?", "Does zinc shorten colds in astronauts?", "").certainty == "may"
+    assert in_turn(said, "thx, and the duration?", "How long does zinc shorten colds?", "") is said, (
+        "thx is not searched"
+    )
+    assert in_turn(said, "and in astronauts?", "and in astronauts?", "") is said, "as a question that was asked first"

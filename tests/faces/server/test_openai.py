@@ -82,7 +82,7 @@ def test_a_response_follows_the_output_of_the_last(client):
     first = client.responses.create(model="default", input=QUESTION)
     turns = [*ANSWERED, *(item.model_dump() for item in first.output), {"type": "reasoning", "id": "r", "summary": []}]
     follow = client.responses.create(model="default", input=[*turns, {"role": "user", "content": "and in pregnancy?"}])
-    assert re.fullmatch(r"and in pregnancy\? \(pyridoxine .*isoniazid\)", follow.model_extra["biorag"]["question"])
+    assert re.search("isoniazid.*pregnancy", follow.model_extra["biorag"]["question"])
     with pytest.raises(openai.BadRequestError, match="send the earlier messages in 'input'") as refused:
         client.responses.create(model="default", input="and in pregnancy?", previous_response_id=first.id)
     assert (refused.value.param, refused.value.code) == ("previous_response_id", "unsupported_parameter")
