@@ -45,11 +45,11 @@ def rewriting_prompt(question: str, previous: str, answer: str, controls: Sequen
 
 
 def rewritten(generator: Generator, question: str, previous: str, answer: str, *, learnt: bool = False) -> str:
-    """Return a follow-up as a generator rewrites it; empty if that is cut off, blank or `previous` again.
+    """Return a follow-up as a generator rewrites it; empty if that is cut off, blank, or the question `previous`.
 
     It is empty, too, if it or the prompt is too long, if it lost a name of the follow-up, or has one that nobody named.
-    One that has learnt it is asked without instructions, and replies with the question alone. Raises `ServiceError` if
-    the generator fails.
+    Where it is `previous`, it is asked for again without the answer. One that has learnt to rewrite is asked without
+    instructions, and replies with the question alone. Raises `ServiceError` if the generator fails.
     """
     prompt = rewriting_prompt(question, previous, answer, generator.controls)
     if learnt:
@@ -60,8 +60,10 @@ def rewritten(generator: Generator, question: str, previous: str, answer: str, *
         return ""
     reply = generator.generate(request)
     rewrite = " ".join((reply.text if learnt else parse_reply(reply.text).text("question")).split())
-    if reply.capped or len(rewrite) > LONGEST_REWRITE or comparable(rewrite) == comparable(previous):
+    if reply.capped or len(rewrite) > LONGEST_REWRITE:
         return ""
+    if comparable(rewrite) == comparable(previous):
+        return rewritten(generator, question, previous, "", learnt=learnt) if answer else ""
     named = (question, [rewrite]), (rewrite, [question, previous, answer])
     if any(names(text) & set(missing_words(text, others)) for text, others in named):
         return ""
