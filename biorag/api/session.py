@@ -185,10 +185,12 @@ class Session:
         """Return a follow-up of a question that stands alone, and its answer, as a question that stands alone, too.
 
         The generator rewrites it where another than the starter is named, else the packaged Llama; it is empty where
-        neither is there, or what it wrote cannot be used. Raises `ServiceError` if the generator fails.
+        neither is there, or what it wrote cannot be used. Raises `UsageError` for text that is not UTF-8;
+        `ServiceError` if the generator fails.
         """
         from biorag.answering.followups import open_rewriter, rewritten
 
+        check_text(question, previous, answer)
         named = self._loaded_generator() if self.settings.generation.llm not in (None, STARTER) else None
         with self._answering:
             packaged = open_rewriter(self.settings.generation.threads, self.settings.cache / "models")

@@ -52,7 +52,7 @@ def in_turn(answer: AnswerResult, question: str, searched: str, last: str) -> An
     if searched != question:
         named, kept = names(question), set(stems(searched))
         missing = missing_words(question, [hit.snippet.contents for hit in answer.hits])
-        rare = (word for word, rarity in missing.items() if rarity >= NAMING or word in named)
+        rare = (word for word, share in missing.items() if share >= NAMING or word in named)
         doubtful = doubtful or any(kept.intersection(stems(word)) for word in rare)
     if not doubtful:
         return answer

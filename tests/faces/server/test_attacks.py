@@ -134,9 +134,12 @@ def test_headers_and_values_that_cannot_be_read_are_refused(session):
         for k in (2**63, -1):
             assert client.post("/api/search", json={"query": "aspirin", "k": k}).status_code == 422
         for said in ("\ud800", "aspirin \udfff?"):
-            body = json.dumps({"messages": [{"role": "user", "content": said}]})  # which escapes the half character
-            reply = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
-            assert reply.status_code == 400, reply.text
+            for turns in ((said,), (said, "Fine.", "why?"), ("Why?", said, "and then?")):
+                roles = zip(("user", "assistant", "user"), turns, strict=False)
+                # dumps escapes the half character
+                body = json.dumps({"messages": [{"role": role, "content": text} for role, text in roles]})
+                reply = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+                assert reply.status_code == 400, reply.text
 
 
 def test_06_without_the_token_nothing_is_told(session):
