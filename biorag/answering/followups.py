@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
+from threading import Lock
 
 from biorag.answering.certainty import missing_words
 from biorag.answering.guards.words import names
-from biorag.errors import MismatchError
 from biorag.generators.source import on_starter
-from biorag.models.finding import GGUF_ADAPTER, hash_of_file
+from biorag.models.finding import REWRITER
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import load_template, object_schema
 from biorag.types import MAY, GenerationRequest, Generator, Prompt
 from biorag.utils.text import comparable
 
-PACKAGED = Path(__file__).parents[1] / "models/rewriter" / GGUF_ADAPTER
-SHA256 = "18862caea07b2a3e0541c5bedd8479fb3631e35fe5aca14826be0e633b4bb68e"
 FIELDS = ("question", "previous", "answer")
 SCHEMA = object_schema({"question": {"type": "string"}})
 WINDOW = 768  # tokens of a prompt and its reply
@@ -80,9 +78,14 @@ def open_rewriter(threads: int | None, cache: Path) -> Rewriter | None:
     def load(model: Path) -> Rewriter:
         from biorag.generators.llama import LlamaGenerator
 
-        if hash_of_file(PACKAGED) != SHA256:
-            raise MismatchError(f"{PACKAGED} is not the published rewriter: install biorag again")
-        generator = LlamaGenerator(model, WINDOW, threads, PACKAGED, repeat_penalty=1.0)  # it repeats names
-        return lru_cache(KEPT)(partial(rewritten, generator, learnt=True))
+        generator = LlamaGenerator(model, WINDOW, threads, REWRITER.path(), repeat_penalty=1.0)  # it repeats names
+        lock = Lock()  # sessions share it
 
-    return on_starter(load, PACKAGED, cache)
+        @lru_cache(KEPT)
+        def rewrite(question: str, previous: str, answer: str) -> str:
+            with lock:
+                return rewritten(generator, question, previous, answer, learnt=True)
+
+        return rewrite
+
+    return on_starter(load, cache)

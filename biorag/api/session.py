@@ -193,8 +193,9 @@ class Session:
         check_text(question, previous, answer)
         named = self._loaded_generator() if self.settings.generation.llm not in (None, STARTER) else None
         with self._answering:
-            packaged = open_rewriter(self.settings.generation.threads, self.settings.cache / "models")
-            rewrite = partial(rewritten, named) if named else packaged
+            if named:
+                return rewritten(named, question, previous, answer)
+            rewrite = open_rewriter(self.settings.generation.threads, self.settings.cache / "models")
             return rewrite(question, previous, answer) if rewrite else ""
 
     def check_filter(self, filter: Filter) -> None:

@@ -73,9 +73,9 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
     }
 
 
-def on_starter(load: Callable[[Path], T], adapter: Path, cache: Path) -> T | None:
-    """Return what is loaded of the starter's Llama in 8 bits, for packaged matrices; None where one is not there."""
-    if not adapter.is_file() or STARTER_GENERATOR.folder() is None:
+def on_starter(load: Callable[[Path], T], cache: Path) -> T | None:
+    """Return what is loaded of the starter's Llama in 8 bits; None where that, llama.cpp or a file of it is missing."""
+    if STARTER_GENERATOR.folder() is None:
         return None
     try:
         from biorag.generators.llama import in_8_bits

@@ -89,6 +89,14 @@ TRAINED_STARTER = StarterModel(
     sha256="7544bfba3b449d2fb0d40e527af7ca700470d13e059167c9c4be12bf71f1ec03",
 )
 STARTER_TOKENS = 384  # of a text; an abstract's conclusion often stands beyond the 256 that all-MiniLM-L6-v2 reads
+# Matrices on the starter generator that rewrite follow-up questions, see docs/readers.md.
+REWRITER = StarterModel(
+    role="rewriter",
+    title="biorag-rewriter",
+    package="biorag.models",
+    weights=f"rewriter/{GGUF_ADAPTER}",
+    sha256="18862caea07b2a3e0541c5bedd8479fb3631e35fe5aca14826be0e633b4bb68e",
+)
 STARTER_GENERATOR = StarterModel(
     role="generator",
     title="SmolLM2-135M-Instruct",

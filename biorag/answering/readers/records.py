@@ -85,4 +85,4 @@ class SecondReader:
 @cache
 def open_second_reader(threads: int | None, cache: Path) -> SecondReader | None:
     """Open the packaged second reader; None where llama.cpp, the starter's Llama or its matrices are not there."""
-    return on_starter(partial(SecondReader, threads=threads), PACKAGED / GGUF_ADAPTER, cache)
+    return on_starter(partial(SecondReader, threads=threads), cache) if PACKAGED.is_dir() else None

@@ -71,12 +71,12 @@ def with_topic_of(last: str, question: str) -> str:
     a subject of its own ("And heparin?") puts that before it.
     """
     carried, known = _CARRIED.search(last), terms(question)
-    names = _names(last)[0] or _names(last)[1]
+    topical = _names(last)[0] or _names(last)[1]
     if carried:
         own = last[: carried.start()]
         rare, words = _names(carried[1])
-        names = [*(_names(own)[0] if names_subject(own) else ()), *(rare or words)]
-    topic = [word for word in dict.fromkeys(names) if not terms(word) <= known][:MOST_CARRIED]
+        topical = [*(_names(own)[0] if names_subject(own) else ()), *(rare or words)]
+    topic = [word for word in dict.fromkeys(topical) if not terms(word) <= known][:MOST_CARRIED]
     return f"{question.strip()} ({' '.join(topic)})" if topic else question.strip()
 
 

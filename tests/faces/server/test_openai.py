@@ -150,7 +150,11 @@ def test_an_answer_without_sentences_says_so_and_nothing_acts_on_a_terminal():
 def test_a_follow_up_is_asked_of_the_questions_before_it(session, monkeypatch):
     rewritten = []
     original = Session.standalone
-    kept = lambda self, *turn: (rewritten.append(turn), original(self, *turn))[1]  # noqa: E731
+
+    def kept(self, *turn):
+        rewritten.append(turn)
+        return original(self, *turn)
+
     monkeypatch.setattr(Session, "standalone", kept)
     with client_of(session) as client:
         said = [
